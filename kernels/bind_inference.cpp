@@ -41,6 +41,22 @@ void reduce(const lsm::IntervalEdges& edges, lsm::ThreadPool& pool, int64_t batc
   edges.reduce(pool, batch, sources, width, reduction, sums);
 }
 
+void attend(const lsm::IntervalEdges& edges, lsm::ThreadPool& pool, int64_t batch,
+            const lsm::TensorView& rows, const lsm::TensorView& own, int64_t heads, float slope,
+            const lsm::TensorView& weights, const lsm::TensorView& reduced) {
+  const auto sources = rows.as<const float>("rows");
+  const auto destinations = own.as<const float>("own");
+  const auto of_scores = weights.as<const float>("weights");
+  const auto sums = reduced.as<float>("reduced");
+  lsm::check_argument(rows.num_dims == 2 && own.num_dims == 2 && heads > 0,
+                      "rows, own: expected [n, width], and heads");
+  const int64_t num_values = rows.shape[1] - (of_scores.empty() ? heads : 0);
+  lsm::check_argument(num_values % heads == 0, "rows: expected as many values for each head");
+  const lsm::Attention attention{heads, num_values / heads, slope, of_scores};
+  py::gil_scoped_release release;
+  edges.attend(pool, batch, sources, destinations, own.shape[1], attention, sums);
+}
+
 }  // namespace
 
 namespace lsm {
@@ -56,7 +72,9 @@ void bind_inference(py::module_& module) {
       .def_property_readonly("num_edges", &IntervalEdges::num_edges)
       .def_property_readonly("num_batches", &IntervalEdges::num_batches)
       .def("reduce", &reduce, py::arg("pool"), py::arg("batch"), py::arg("rows"),
-           py::arg("reduction"), py::arg("reduced"));
+           py::arg("reduction"), py::arg("reduced"))
+      .def("attend", &attend, py::arg("pool"), py::arg("batch"), py::arg("rows"), py::arg("own"),
+           py::arg("heads"), py::arg("slope"), py::arg("weights"), py::arg("reduced"));
 }
 
 }  // namespace lsm

@@ -611,6 +611,17 @@ class IntervalEdges:
         batch_rows: int,
         one_loop: bool,
     ) -> None: ...
+    def attend(
+        self,
+        pool: ThreadPool,
+        batch: int,
+        rows: torch.Tensor | numpy.ndarray,
+        own: torch.Tensor | numpy.ndarray,
+        heads: int,
+        slope: float,
+        weights: torch.Tensor | numpy.ndarray,
+        reduced: torch.Tensor | numpy.ndarray,
+    ) -> None: ...
     def reduce(
         self,
         pool: ThreadPool,

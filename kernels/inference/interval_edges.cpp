@@ -2,6 +2,7 @@
 #include "kernels/inference/interval_edges.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/core/check.h"
 #include "kernels/core/vector_clones.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int64_t kMostInInterval = int64_t{1} << 32;
 constexpr int64_t kAhead = 8;  // edges whose rows are fetched before they are needed
+constexpr int64_t kLanes = 8;  // partial sums of a product, in a fixed order
 
 /// First destination of each part, so that parts have about as many edges.
 std::vector<int64_t> part_bounds(std::span<const int64_t> indptr, int64_t first, int64_t last,
@@ -34,14 +36,16 @@ void for_each_part(ThreadPool& pool, int64_t num_parts, const Body& body) {
   });
 }
 
+inline void prefetch_row(const float* row, int64_t width) {
+  const char* bytes = reinterpret_cast<const char*>(row);
+  for (int64_t b = 0; b < width * 4; b += 64) __builtin_prefetch(bytes + b);
+}
+
 LSM_VECTOR_CLONES
 void add_rows(const uint32_t* sources, const uint32_t* targets, int64_t num_edges,
               const float* rows, int64_t width, float* reduced) {
   for (int64_t e = 0; e < num_edges; ++e) {
-    if (e + kAhead < num_edges) {
-      const char* next = reinterpret_cast<const char*>(rows + sources[e + kAhead] * width);
-      for (int64_t b = 0; b < width * 4; b += 64) __builtin_prefetch(next + b);
-    }
+    if (e + kAhead < num_edges) prefetch_row(rows + sources[e + kAhead] * width, width);
     const float* row = rows + sources[e] * width;
     float* sum = reduced + targets[e] * width;
     for (int64_t i = 0; i < width; ++i) sum[i] += row[i];
@@ -57,6 +61,60 @@ void max_rows(const uint32_t* sources, const uint32_t* targets, int64_t num_edge
     for (int64_t i = 0; i < width; ++i) {
       const bool stays = row[i] <= most[i] || most[i] != most[i];  // a NaN stays on either side
       most[i] = stays ? most[i] : row[i];
+    }
+  }
+}
+
+/// The score of an edge by the rows of its ends for one head.
+inline float product_score(const float* source, const float* own, const float* weights,
+                           int64_t channels, float slope) {
+  float lanes[kLanes] = {};
+  for (int64_t begin = 0; begin < channels; begin += kLanes) {
+    const int64_t count = std::min(kLanes, channels - begin);
+    for (int64_t i = 0; i < count; ++i) {
+      const float sum = source[begin + i] + own[begin + i];
+      lanes[i] += weights[begin + i] * (sum > 0 ? sum : sum * slope);
+    }
+  }
+  float score = 0;
+  for (const float lane : lanes) score += lane;
+  return score;
+}
+
+LSM_VECTOR_CLONES
+void attend_rows(const uint32_t* sources, const uint32_t* targets, int64_t num_edges,
+                 const float* rows, const float* own, int64_t own_stride,
+                 const Attention& attention, float* reduced) {
+  const int64_t channels = attention.channels, num_values = attention.num_values();
+  const int64_t width = attention.source_width();
+  const float* weights = attention.weights.empty() ? nullptr : attention.weights.data();
+  for (int64_t e = 0; e < num_edges; ++e) {
+    if (e + kAhead < num_edges) prefetch_row(rows + sources[e + kAhead] * width, width);
+    const float* row = rows + sources[e] * width;
+    const float* mine = own + targets[e] * own_stride;
+    float* sums = reduced + targets[e] * attention.reduced_width();
+    float* highest = sums + num_values;
+    float* totals = highest + attention.heads;
+    for (int64_t h = 0; h < attention.heads; ++h) {
+      const int64_t at = h * channels;
+      float score = 0;
+      if (weights != nullptr) {
+        score = product_score(row + at, mine + at, weights + at, channels, attention.slope);
+      } else {
+        const float sum = row[num_values + h] + mine[h];
+        score = sum > 0 ? sum : sum * attention.slope;
+      }
+      float weight = 1;
+      if (score > highest[h]) {
+        const float scale = std::exp(highest[h] - score);
+        for (int64_t i = 0; i < channels; ++i) sums[at + i] *= scale;
+        totals[h] *= scale;
+        highest[h] = score;
+      } else {
+        weight = std::exp(score - highest[h]);
+      }
+      for (int64_t i = 0; i < channels; ++i) sums[at + i] += weight * row[at + i];
+      totals[h] += weight;
     }
   }
 }
@@ -118,20 +176,54 @@ IntervalEdges::IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr,
   });
 }
 
+int64_t IntervalEdges::num_rows(int64_t batch) const {
+  check_argument(0 <= batch && batch < num_batches_, "batch: expected below ", num_batches_);
+  return std::min(batch_rows_, num_sources_ - batch * batch_rows_);
+}
+
+/// Calls body(sources, targets, count) with the edges of each part of a batch.
+template <class Body>
+void IntervalEdges::for_each_slice(ThreadPool& pool, int64_t batch, const Body& body) const {
+  for_each_part(pool, num_parts_, [&](int64_t p) {
+    const int64_t begin = starts_[batch * num_parts_ + p];
+    const int64_t end = starts_[batch * num_parts_ + p + 1];
+    body(sources_.data() + begin, targets_.data() + begin, end - begin);
+  });
+}
+
 void IntervalEdges::reduce(ThreadPool& pool, int64_t batch, std::span<const float> rows,
                            int64_t width, Reduction reduction, std::span<float> reduced) const {
-  check_argument(0 <= batch && batch < num_batches_, "batch: expected below ", num_batches_);
-  const int64_t num_rows = std::min(batch_rows_, num_sources_ - batch * batch_rows_);
-  check_argument(static_cast<int64_t>(rows.size()) >= num_rows * width, "rows: expected ", num_rows,
+  const int64_t count = num_rows(batch);
+  check_argument(static_cast<int64_t>(rows.size()) >= count * width, "rows: expected ", count,
                  " rows of ", width);
   check_argument(static_cast<int64_t>(reduced.size()) == num_destinations_ * width,
                  "reduced: expected ", num_destinations_, " rows of ", width);
   const auto body = reduction == Reduction::kSum ? add_rows : max_rows;
-  for_each_part(pool, num_parts_, [&](int64_t p) {
-    const int64_t begin = starts_[batch * num_parts_ + p];
-    const int64_t end = starts_[batch * num_parts_ + p + 1];
-    body(sources_.data() + begin, targets_.data() + begin, end - begin, rows.data(), width,
-         reduced.data());
+  for_each_slice(pool, batch, [&](const uint32_t* sources, const uint32_t* targets, int64_t edges) {
+    body(sources, targets, edges, rows.data(), width, reduced.data());
+  });
+}
+
+void IntervalEdges::attend(ThreadPool& pool, int64_t batch, std::span<const float> rows,
+                           std::span<const float> own, int64_t own_stride,
+                           const Attention& attention, std::span<float> reduced) const {
+  const int64_t count = num_rows(batch), width = attention.source_width();
+  check_argument(attention.heads > 0 && attention.channels > 0,
+                 "attention: expected a head of a value or more");
+  check_argument(attention.weights.empty() ||
+                     static_cast<int64_t>(attention.weights.size()) == attention.num_values(),
+                 "weights: expected none or ", attention.num_values());
+  check_argument(static_cast<int64_t>(rows.size()) >= count * width, "rows: expected ", count,
+                 " rows of ", width);
+  check_argument(own_stride >= attention.own_width() &&
+                     static_cast<int64_t>(own.size()) == num_destinations_ * own_stride,
+                 "own: expected ", num_destinations_, " rows of at least ", attention.own_width());
+  check_argument(
+      static_cast<int64_t>(reduced.size()) == num_destinations_ * attention.reduced_width(),
+      "reduced: expected ", num_destinations_, " rows of ", attention.reduced_width());
+  for_each_slice(pool, batch, [&](const uint32_t* sources, const uint32_t* targets, int64_t edges) {
+    attend_rows(sources, targets, edges, rows.data(), own.data(), own_stride, attention,
+                reduced.data());
   });
 }
 

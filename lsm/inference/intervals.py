@@ -22,7 +22,7 @@ from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.interval_memory import IntervalMemory, Needs, enough_with_reads, read_options
 from lsm.inference.stage import Finish, Resources, Sink, bytes_read, runs_of
-from lsm.inference.streamed import Streamed
+from lsm.inference.streamed import Reduction, Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
@@ -163,13 +163,20 @@ class IntervalStage:
                 self._run_interval(begin, end, z, own, kept, division.batch_rows, finish)
             return bytes_read({z, own or z})
 
+    @property
+    def _reduction(self) -> Reduction:
+        return self._rows.streamed.reduction
+
     def _costs(self) -> np.ndarray:
         """Memory of the sums and the edges of each chunk: [chunks] int64."""
         bounds = np.minimum(np.arange(self.num_units + 1) * CHUNK_ROWS, self._num_nodes)
         edges = np.diff(self._topology.indptr.numpy()[bounds])
         sizes = np.diff(bounds)
         edges += sizes * self._rows.streamed.one_loop
-        return sizes * self._rows.z.row_bytes + edges * _EDGE_BYTES
+        row_bytes = 4 * self._reduction.width(self._rows.streamed.width)
+        if self._reduction.takes_own and self._rows.own is not None:
+            row_bytes += self._rows.own.row_bytes
+        return sizes * row_bytes + edges * _EDGE_BYTES
 
     def _values_at_work(self) -> int:
         """Values of a node while the layer's rows are made of the reduced ones."""
@@ -199,20 +206,47 @@ class IntervalStage:
         finish: Finish,
     ) -> None:
         first, last = self._nodes(begin, end)
-        reduced = self._reduce(first, last, z, kept, batch_rows)
+        rows_own = None
+        if self._reduction.takes_own and own is not None:
+            rows_own = self._read_own(begin, end, own)
+        reduced = self._reduce(first, last, z, kept, batch_rows, rows_own)
 
         def work(unit: int) -> int:
+            begin, end = self._nodes(unit, unit + 1)
             with torch.inference_mode():
-                return self._emit(unit, reduced, first, own, kept)
+                mine: Tensor | None = None
+                if rows_own is not None:
+                    mine = rows_own[begin - first : end - first]
+                elif own is z and end <= len(kept):
+                    mine = kept[begin:end]
+                elif own is not None:
+                    mine = self._read_own(unit, unit + 1, own)
+                return self._emit(begin, reduced[begin - first : end - first], mine)
 
         chunks = range(begin, end)
         finish(begin, end, sum(self._pool.map(work, chunks)))
 
-    def _reduce(self, first: int, last: int, z: Storage, kept: Tensor, batch_rows: int) -> Tensor:
-        """The reduced rows of nodes ``first`` to ``last - 1``: [n, width]."""
+    def _read_own(self, begin: int, end: int, own: Storage) -> Tensor:
+        """The rows s of chunks ``begin`` to ``end - 1``, or their rows z if these are taken."""
+        first, last = self._nodes(begin, end)
+        rows = torch.empty(last - first, (self._rows.own or self._rows.z).feature_files.dim)
+        for at in range(0, last - first, CHUNK_ROWS):
+            _submit(own, first + at, rows[at : at + CHUNK_ROWS]).wait()
+        return rows
+
+    def _reduce(
+        self,
+        first: int,
+        last: int,
+        z: Storage,
+        kept: Tensor,
+        batch_rows: int,
+        own: Tensor | None,
+    ) -> Tensor:
+        """The reduced rows of nodes ``first`` to ``last - 1``, whose rows s are ``own`` if the
+        reduction takes them."""
         streamed, files = self._rows.streamed, self._rows.z.feature_files
-        start = 0.0 if streamed.reduction == "sum" else -torch.inf
-        reduced = torch.full((last - first, streamed.width), start)
+        reduced = self._reduction.start(last - first, streamed.width)
         edges = native.IntervalEdges(
             self._threads,
             self._topology.indptr,
@@ -224,29 +258,18 @@ class IntervalStage:
             streamed.one_loop,
         )
         streaming = _stream(z, files, len(kept), self._num_nodes, batch_rows)
-        reduction = getattr(native.Reduction, streamed.reduction)
         batches = kept.split(batch_rows) if len(kept) else ()
         for number, rows in enumerate(chain(batches, streaming)):
-            edges.reduce(self._threads, number, rows, reduction, reduced)
+            self._reduction.add(edges, self._threads, number, rows, own, reduced)
         return reduced
 
-    def _emit(
-        self, unit: int, reduced: Tensor, base: int, own: Storage | None, kept: Tensor
-    ) -> int:
+    def _emit(self, first: int, reduced: Tensor, own: Tensor | None) -> int:
         """Writes the layer's rows of a chunk, and what the next one makes of them. Returns the
         number of bad rows."""
-        first, last = self._nodes(unit, unit + 1)
-        rows_own: Tensor | None = None
-        if self._rows.own is None and self._rows.streamed.takes_own and last <= len(kept):
-            rows_own = kept[first:last]
-        elif own is not None:
-            files = (self._rows.own or self._rows.z).feature_files
-            rows_own = _submit(own, first, torch.empty(last - first, files.dim)).wait()
-        part = reduced[first - base : last - base]
-        rows = self._after(self._rows.streamed.emit(part, rows_own, first))
+        rows = self._after(self._rows.streamed.emit(reduced, own, first))
         if self._made is not None:
             self._made.write(first, rows)
-        return self._sink.write(torch.arange(first, last), rows)
+        return self._sink.write(torch.arange(first, first + len(reduced)), rows)
 
 
 def _stream(

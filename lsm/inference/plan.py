@@ -41,8 +41,9 @@ def choose_plan(
     if options.route == "intervals" and (opaque or network.inputs):
         problem = f"layer {opaque[0]}" if opaque else "its inputs"
         raise ValueError(
-            f"--route: intervals takes GCN, GIN, GraphConv and GraphSAGE with mean, sum or max on "
-            f"graphs of one type, and {problem} of the model is something else; use --route gather"
+            f"--route: intervals takes GCN, GIN, GraphConv and GraphSAGE with mean, sum or max, "
+            f"and GAT without attributes of edges, on graphs of one type, and {problem} of the "
+            "model is something else; use --route gather"
         )
     is_small = options.nodes is not None and (
         _SMALL_SHARE * len(options.nodes) < store.nodes(network.node_type).num_nodes

@@ -1,25 +1,33 @@
 """Convolutions that are linear before they aggregate, as rows that stream by.
 
 A row-wise map makes a row ``z`` of each source and a row ``s`` of the node itself. A destination
-adds up the ``z`` of its in-neighbours, or takes their maximum, and makes its row of that and of its
-own ``s``. So the wide rows of features are read once, and only ``z`` and ``s`` are written.
+adds up the ``z`` of its in-neighbours, takes their maximum, or weighs them by their attention, and
+makes its row of that and of its own ``s``. So the wide rows of features are read once, and only
+``z`` and ``s`` are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GCNConv, GINConv, GraphConv, SAGEConv
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv
 
 from lsm.graph.topology import Topology
 from lsm.inference.convs import gcn_scale
+from lsm.inference.reductions import Attention, ElementWise, Reduction
+from lsm.nn.attention import WeightedGATConv
 
-_REDUCTIONS = {"mean": "sum", "sum": "sum", "add": "sum", "max": "max"}
+_REDUCTIONS: dict[str, Literal["sum", "max"]] = {
+    "mean": "sum",
+    "sum": "sum",
+    "add": "sum",
+    "max": "max",
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Streamed:
 
     width: int
     own_width: int
-    reduction: str
+    reduction: Reduction
     project: Callable[[Tensor, int], tuple[Tensor, Tensor | None]]
     emit: Callable[[Tensor, Tensor | None, int], Tensor]
     takes_own: bool = False
@@ -56,6 +64,9 @@ def stream_conv(conv: nn.Module, topology: Topology, width: int) -> Streamed | N
         )
     if type(conv) is GINConv:
         return _gin(conv, topology, width, aggr)
+    is_attention = type(conv) in (GATConv, GATv2Conv, WeightedGATConv) and aggr in ("sum", "add")
+    if is_attention and getattr(conv, "edge_dim", None) is None:
+        return _attention(conv)
     return None
 
 
@@ -100,7 +111,8 @@ def _linear(
         return finish(rows if own is None else rows + own)
 
     own_width = 0 if of_own is None else out_dim
-    return Streamed(width if is_max else out_dim, own_width, _REDUCTIONS[aggr], project, emit)
+    reduction = ElementWise(_REDUCTIONS[aggr])
+    return Streamed(width if is_max else out_dim, own_width, reduction, project, emit)
 
 
 def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
@@ -115,7 +127,7 @@ def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
             reduced = torch.where(degrees > 0, reduced, 0.0)
         return conv.nn(reduced + (1 + conv.eps) * own)
 
-    return Streamed(width, 0, _REDUCTIONS[aggr], project, emit, takes_own=True)
+    return Streamed(width, 0, ElementWise(_REDUCTIONS[aggr]), project, emit, takes_own=True)
 
 
 def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
@@ -132,4 +144,38 @@ def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
         return rows if conv.bias is None else rows + conv.bias
 
     one_loop = conv.normalize and conv.add_self_loops
-    return Streamed(conv.lin.weight.size(0), 0, "sum", project, emit, one_loop=one_loop)
+    width, reduction = conv.lin.weight.size(0), ElementWise("sum")
+    return Streamed(width, 0, reduction, project, emit, one_loop=one_loop)
+
+
+def _attention(conv: Any) -> Streamed:
+    heads, num_values = conv.heads, conv.heads * conv.out_channels
+    residual = getattr(conv, "res", None)
+
+    def scores(rows: Tensor, weights: Tensor) -> Tensor:
+        return (rows.view(len(rows), heads, -1) * weights).sum(-1)
+
+    def additive(x: Tensor) -> tuple[Tensor, Tensor]:
+        of_source = conv.lin_src if conv.lin is None else conv.lin
+        of_own = conv.lin_dst if conv.lin is None else conv.lin
+        z = of_source(x)
+        own = z if of_own is of_source else of_own(x)
+        return torch.cat([z, scores(z, conv.att_src)], 1), scores(own, conv.att_dst)
+
+    def project(x: Tensor, _first: int) -> tuple[Tensor, Tensor | None]:
+        z, own = additive(x) if is_additive else (conv.lin_l(x), conv.lin_r(x))
+        return z, own if residual is None else torch.cat([own, residual(x)], 1)
+
+    def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
+        means = reduction.means(reduced)
+        rows = means.flatten(1) if conv.concat else means.mean(1)
+        if residual is not None and own is not None:
+            rows = rows + own[:, own_width:]
+        return rows if conv.bias is None else rows + conv.bias
+
+    is_additive = isinstance(conv, GATConv)
+    weights = torch.empty(0) if is_additive else conv.att.detach().reshape(-1).contiguous()
+    reduction = Attention(heads, conv.negative_slope, weights)
+    width, own_width = (num_values + heads, heads) if is_additive else (num_values, num_values)
+    more = 0 if residual is None else residual.weight.size(0)
+    return Streamed(width, own_width + more, reduction, project, emit, one_loop=conv.add_self_loops)

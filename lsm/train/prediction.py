@@ -93,9 +93,9 @@ def predict(
         format: npy; or parquet, for one file ``nodes.parquet`` of all outputs, with ids, and names
             if the store has them. It needs pyarrow.
         route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
-            layer; intervals streams the rows of GraphSAGE, GCN, GIN and GraphConv in order; auto
-            takes intervals where it can, unless nodes are fewer than a sixteenth. sampled takes
-            any model of `lsm train`, and draws neighbours as the run's test does.
+            layer; intervals streams the rows of GraphSAGE, GCN, GIN, GraphConv and GAT in order;
+            auto takes intervals where it can, unless nodes are fewer than a sixteenth. sampled
+            takes any model of `lsm train`, and draws neighbours as the run's test does.
         num_neighbors: Of the route sampled: neighbours per node and hop; -1 takes all. None: those
             of the run's test.
         memory_bytes: Memory of each rank, with the process itself, such as ``4GiB``. None: as

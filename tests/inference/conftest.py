@@ -13,6 +13,16 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(store, tmp_path_factory):
-    settings = config(store, tmp_path_factory.mktemp("run"), "train.epochs=1")
+    return trained_run(store, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def attending(store, tmp_path_factory):
+    """As ``trained``, by attention with several heads."""
+    return trained_run(store, tmp_path_factory, "model.name=gat", "model.heads=4")
+
+
+def trained_run(store, tmp_path_factory, *more):
+    settings = config(store, tmp_path_factory.mktemp("run"), "train.epochs=1", *more)
     train(settings)
     return settings.run_dir

@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from lsm import native
+from lsm.inference.reductions import Attention
 
 NODES, EDGES = 70, 600
+HEADS, CHANNELS, SLOPE = 3, 11, 0.2
 
 
 def graph(seed, dtype):
@@ -64,6 +66,74 @@ def test_a_value_that_is_not_a_number_stays_one(reduction):
     reached = [5 in indices[indptr[v] : indptr[v + 1]] for v in range(NODES)]
     assert np.isnan(found[:, 1]).tolist() == reached
     assert not np.isnan(found[:, 0]).any()
+
+
+def scores_of(rows, own, weights, heads, slope):
+    """Scores [len(rows), heads] of edges into one destination."""
+    if len(weights) == 0:
+        found = rows[:, -heads:] + own[:heads]
+        return np.where(found > 0, found, found * slope)
+    found = rows + own[: rows.shape[1]]
+    found = np.where(found > 0, found, found * slope) * weights
+    return found.reshape(len(rows), heads, -1).sum(2)
+
+
+def attended(indptr, indices, rows, own, weights, interval, batch_rows, num_threads):
+    """Weighted means of the rows of sources, [last - first, HEADS, CHANNELS]."""
+    first, last, one_loop = interval
+    pool = native.ThreadPool(num_threads)
+    edges = native.IntervalEdges(pool, indptr, indices, first, last, NODES, batch_rows, one_loop)
+    reduction = Attention(HEADS, SLOPE, torch.from_numpy(weights))
+    reduced = reduction.start(last - first, rows.shape[1])
+    mine = torch.from_numpy(own[first:last])
+    for batch in range(edges.num_batches):
+        part = torch.from_numpy(rows[batch * batch_rows : (batch + 1) * batch_rows])
+        reduction.add(edges, pool, batch, part, mine, reduced)
+    return reduction.means(reduced).numpy()
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
+@pytest.mark.parametrize("one_loop", [False, True])
+def test_attention_is_a_softmax_whatever_the_batches_are(has_weights, one_loop):
+    indptr, indices = graph(5, np.int32)
+    rng, values = np.random.default_rng(6), HEADS * CHANNELS
+    rows = rng.standard_normal((NODES, values + (0 if has_weights else HEADS))).astype(np.float32)
+    rows *= np.geomspace(0.1, 40, NODES, dtype=np.float32)[:, None]  # the highest score rises
+    own = rng.standard_normal((NODES, values + 2)).astype(np.float32)
+    weights = rng.standard_normal(values if has_weights else 0).astype(np.float32)
+    of_graph = indptr, indices, rows, own, weights
+    found = attended(*of_graph, (0, NODES, one_loop), NODES, 1)
+    for v in range(NODES):
+        sources = indices[indptr[v] : indptr[v + 1]].tolist()
+        if one_loop:
+            sources = [u for u in sources if u != v] + [v]
+        theirs, mine = rows[sources].astype(np.float64), own[v].astype(np.float64)
+        scores = scores_of(theirs, mine, weights, HEADS, SLOPE)
+        shares = np.exp(scores - scores.max(0)) if len(sources) else scores
+        shares = shares / shares.sum(0)
+        per_head = theirs[:, :values].reshape(-1, HEADS, CHANNELS)
+        expected = (shares[:, :, None] * per_head).sum(0)
+        assert np.abs(found[v] - expected).max() <= 2e-5 * np.abs(rows).max()
+    for interval in ((0, NODES), (11, 53)):
+        for batch_rows, num_threads in ((NODES, 3), (7, 1), (9, 4)):
+            again = attended(*of_graph, (*interval, one_loop), batch_rows, num_threads)
+            assert again.tobytes() == found[slice(*interval)].tobytes()
+
+
+def test_bad_rows_of_attention_are_named():
+    indptr, indices = graph(4, np.int64)
+    pool, empty = native.ThreadPool(1), torch.empty(0)
+    edges = native.IntervalEdges(pool, indptr, indices, 0, NODES, NODES, NODES, False)
+    rows, own, reduced = torch.zeros(NODES, 5), torch.zeros(NODES, 1), torch.zeros(NODES, 6)
+    edges.attend(pool, 0, rows, own, 1, 0.2, empty, reduced)
+    with pytest.raises(ValueError, match="own: expected 70 rows of at least 4"):
+        edges.attend(pool, 0, rows[:, :4].contiguous(), own, 1, 0.2, torch.ones(4), reduced)
+    with pytest.raises(ValueError, match="weights: expected none or 5"):
+        edges.attend(pool, 0, rows, own, 1, 0.2, torch.ones(4), reduced)
+    with pytest.raises(ValueError, match="reduced: expected 70 rows of 6"):
+        edges.attend(pool, 0, rows, own, 1, 0.2, empty, reduced[:, :5].contiguous())
+    with pytest.raises(ValueError, match="as many values for each head"):
+        edges.attend(pool, 0, rows, own, 2, 0.2, empty, reduced)
 
 
 def test_bad_arguments_are_named():

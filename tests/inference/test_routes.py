@@ -59,6 +59,11 @@ MODELS = {
     "gin": lambda: GIN(DIM, 16, 2, CLASSES, train_eps=True),
     "gat": lambda: GAT(DIM, 16, 2, CLASSES, heads=4),
     "gatv2": lambda: GAT(DIM, 16, 2, CLASSES, v2=True, heads=2, norm=LayerNorm(16, mode="node")),
+    "gat-mean": lambda: GAT(DIM, 16, 3, CLASSES, heads=2, concat=False, residual=True, bias=False),
+    "gat-no-loops": lambda: GAT(DIM, 16, 2, CLASSES, heads=2, add_self_loops=False),
+    "gatv2-shared": lambda: GAT(
+        DIM, 16, 2, CLASSES, v2=True, heads=2, share_weights=True, residual=True
+    ),
     "sage-last": lambda: GraphSAGE(DIM, 16, 2, CLASSES, jk="last"),
 }
 
@@ -72,10 +77,7 @@ def model(name):
     return made
 
 
-STREAMED = [name for name in MODELS if not name.startswith("gat")]
-
-
-@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.parametrize("name", MODELS)
 def test_intervals_give_the_rows_of_the_whole_graph(name, data, store, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "CHUNK_ROWS", 32)
     made = model(name)
@@ -254,8 +256,8 @@ def bad_input(store, tmp_path):
     yield GraphSAGE(7, 8, 2, 5), {}, ValueError, "rows of 12 values .* model of another store"
     yield GraphSAGE(DIM, 8, 2, 5, norm="GraphNorm"), {}, ValueError, "more than the in-edges"
     yield [SGConv(DIM, CLASSES, K=2)], {}, ValueError, "layer 1 .* more than the in-edges"
-    gat = GAT(DIM, 8, 2, CLASSES)
-    yield gat, {"route": "intervals"}, ValueError, "layer 1 .* use --route gather"
+    transformer = [TransformerConv(DIM, CLASSES)]
+    yield transformer, {"route": "intervals"}, ValueError, "layer 1 .* use --route gather"
     yield nn.Linear(DIM, CLASSES), {}, ValueError, "Linear cannot .* give it num_layers"
     one, embeddings = [GCNConv(DIM, CLASSES)], {"outputs": ["embeddings"]}
     yield one, embeddings, ValueError, "one layer has no embeddings .* --outputs scores,predictions"

@@ -145,11 +145,13 @@ print(left)
 
 
 ROUTES = [("gather", "1GiB"), ("intervals", "100000")]
+RUNS = [("trained", ROUTES[0]), ("trained", ROUTES[1]), ("attending", ROUTES[1])]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_killed_inference_continues_to_the_same_rows(trained, tmp_path, route):
+@pytest.mark.parametrize(("run", "route"), RUNS)
+def test_a_killed_inference_continues_to_the_same_rows(run, route, tmp_path, request):
+    trained = request.getfixturevalue(run)
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
 
@@ -183,8 +185,10 @@ def test_another_job_does_not_continue_it(trained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_ranks", "route"), [(2, ROUTES[0]), (4, ROUTES[0]), (4, ROUTES[1])])
-def test_ranks_write_the_same_bits(trained, tmp_path, num_ranks, route):
+@pytest.mark.parametrize(("num_ranks", "run"), [(2, 0), (2, 2), (4, 0), (4, 1), (4, 2)])
+def test_ranks_write_the_same_bits(num_ranks, run, tmp_path, request):
+    name, route = RUNS[run]
+    trained = request.getfixturevalue(name)
     program = tmp_path / "ranks.py"
     program.write_text(KILLED)
     alone = run_forked(program, str(1 << 30), trained, tmp_path / "alone", *route)
