@@ -25,6 +25,10 @@ class DataConfig(Section):
     links: str | None = None
     """Splits of edges for train.task=link, as `lsm data split-links` writes them. null: next to the
     store, with .links after its name."""
+    features: str | None = None
+    """Run directory of `lsm embed train`: its embeddings are the features, in place of those of the
+    store; in a store with types, of the node types without features. Entities are found by the
+    names of the nodes, or by their ids where nodes have no names."""
 
 
 class MemoryConfig(Section):

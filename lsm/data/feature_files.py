@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ class FeatureFiles:
 
     file_sets: rows and files of each of several sets with rows of one size, which are numbered
     through; each set is striped over its files. Empty: all is one set.
+    table: [N] int64, the row of each of N nodes; None: node i has row i.
     store: name of the store. digest: of the files' contents; the label of an NVMe namespace with a
     copy holds it.
     """
@@ -28,6 +29,7 @@ class FeatureFiles:
     store: str = ""
     digest: str = ""
     file_sets: tuple[tuple[int, int], ...] = ()
+    table: torch.Tensor | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def join(cls, sets: Sequence[FeatureFiles]) -> FeatureFiles:
@@ -50,6 +52,11 @@ class FeatureFiles:
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return self.dim * self.dtype.itemsize
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all rows, those of no node too."""
+        return self.num_rows * self.row_bytes
 
     @property
     def folder(self) -> Path:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -52,15 +52,27 @@ class GraphStore:
     of several types raise ValueError, which names the types.
     """
 
-    def __init__(self, path: Path, meta: StoreMeta | TypedMeta) -> None:
+    def __init__(
+        self,
+        path: Path,
+        meta: StoreMeta | TypedMeta,
+        features: Mapping[str, FeatureFiles] | None = None,
+    ) -> None:
         """Use ``GraphStore.open``, which reads ``meta``.
 
         Args:
             path: The store's directory.
             meta: Its meta.json.
+            features: Features of another place by node type, in place of those of the store.
         """
         self.path = path
         self.meta = meta
+        self._features = dict(features or {})
+
+    def with_features(self, features: Mapping[str, FeatureFiles]) -> GraphStore:
+        """The same graph with features of another place, by node type. They are part of its
+        ``identity()``."""
+        return GraphStore(self.path, self.meta, features)
 
     @classmethod
     def open(cls, path: str | Path) -> GraphStore:
@@ -252,7 +264,13 @@ class GraphStore:
             for name, file in self.meta.files.items()
             if not name.startswith("scores/")
         }
-        return counts_by_name(self.meta) | sums
+        given = {f"features of {name}": each for name, each in self.given_features.items()}
+        return counts_by_name(self.meta) | sums | given
+
+    @property
+    def given_features(self) -> dict[str, str]:
+        """Digests of features of another place, by node type."""
+        return {name: files.digest for name, files in self._features.items()}
 
     def digest(self) -> str:
         """SHA-256 of ``identity()``: equal for stores of equal contents."""
@@ -401,6 +419,7 @@ class GraphStore:
                     num_classes=meta.num_classes,
                     label_meta=meta.labels,
                     features=meta.features,
+                    given=self._features.get(node_type),
                 )
                 for node_type, (folder, meta) in node_parts(self.meta).items()
             }

@@ -35,6 +35,7 @@ class NodeData:
         num_classes: int,
         label_meta: LabelMeta | None,
         features: FeatureMeta | None,
+        given: FeatureFiles | None = None,
     ) -> None:
         """Use ``GraphStore.nodes``.
 
@@ -49,6 +50,7 @@ class NodeData:
             label_meta: The width and the dtype of labels that are numbers; None: they are classes,
                 if there are any.
             features: The layout of the features; None: no features.
+            given: Features of another place, in place of those of the store.
         """
         self.node_type = node_type
         self.num_nodes = num_nodes
@@ -57,8 +59,9 @@ class NodeData:
         with labels that are numbers."""
         self.label_meta = label_meta
         """The width and the dtype of labels that are numbers; None without such."""
-        self.features = features
+        self.features = features if given is None else _meta_of(given)
         """The layout of the features; None without any."""
+        self._given = given
         self._store = store
         self._store_name = store_name
         self._files = files
@@ -108,6 +111,8 @@ class NodeData:
     @property
     def feature_files(self) -> FeatureFiles:
         """The feature files, for engines and feature loaders. Raises ValueError without any."""
+        if self._given is not None:
+            return self._given
         features = self.known_features
         sums = " ".join(self._files[name].sha256 for name in features.files)
         return FeatureFiles(
@@ -182,3 +187,14 @@ class NodeData:
                 "source and make the store again"
             )
         return self._store / file
+
+
+def _meta_of(files: FeatureFiles) -> FeatureMeta:
+    """The layout of features of another place."""
+    return FeatureMeta(
+        dim=files.dim,
+        dtype=str(files.dtype).removeprefix("torch."),
+        row_bytes=files.row_bytes,
+        files=[str(path) for path in files.paths],
+        stripe_bytes=files.stripe_bytes,
+    )

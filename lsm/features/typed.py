@@ -160,14 +160,16 @@ def _sets(store: GraphStore, storage: StorageOptions | None) -> list[_TypesOfOne
         _TypesOfOneSize(
             {name: RowFormat(files.dim, files.dtype) for name, files in run.items()},
             joined := FeatureFiles.join(list(run.values())),
-            RowMap(joined.num_rows, first=space.offsets[next(iter(run))]),
+            replace(RowMap.of(joined), first=space.offsets[next(iter(run))]),
         )
         for run in runs
     ]
 
 
 def _alike(one: FeatureFiles, other: FeatureFiles) -> bool:
-    return (one.row_bytes, one.stripe_bytes) == (other.row_bytes, other.stripe_bytes)
+    in_order = one.table is None and other.table is None
+    same = (one.row_bytes, one.stripe_bytes) == (other.row_bytes, other.stripe_bytes)
+    return in_order and same
 
 
 def _groups(share: CacheGroup | None, num_sets: int) -> list[CacheGroup | None]:

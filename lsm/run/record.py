@@ -132,6 +132,12 @@ def last_store(directory: Path) -> str | None:
     return starts[-1].get("store_digest") if starts else None
 
 
+def has_finished(directory: Path) -> bool:
+    """True if the last start of a run ended without an error."""
+    starts = _read_starts(directory / STARTS_NAME)
+    return bool(starts) and starts[-1].get("ended") == "finished"
+
+
 def with_run_dir(config: BaseModel, directory: Path) -> BaseModel:
     """``config`` with the directory that its run has, so that its file leads there again."""
     run = config.run.model_copy(update={"dir": str(directory)})  # type: ignore[attr-defined]

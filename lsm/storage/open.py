@@ -17,15 +17,15 @@ def open_storage(
     files: FeatureFiles, options: StorageOptions | None = None, row_map: RowMap | None = None
 ) -> Storage:
     """Opens a Storage over ``files``, or over the NVMe namespaces of ``options`` that hold copies
-    of them. ``row_map``: as for Storage. Raises ValueError if the label of a namespace names other
-    contents."""
+    of them. ``row_map``: as for Storage; None: that of ``files``. Raises ValueError if the label
+    of a namespace names other contents."""
     options = options or StorageOptions()
     engine = options.engine
     layout: dict[str, Any] = {
         "num_rows": files.num_rows,
         "row_bytes": files.row_bytes,
         "stripe_bytes": files.stripe_bytes,
-        "row_map": row_map,
+        "row_map": row_map or RowMap.of(files),
     }
     if engine == "gds":
         return GdsStorage(files.paths, options=options, **layout)

@@ -29,9 +29,11 @@ class RowMap:
 
     @classmethod
     def of(cls, store: GraphStore | FeatureFiles) -> RowMap:
-        """The rows of a store's nodes: its ids. Files that belong to no graph have a node per
-        row."""
-        return cls(store.num_rows if isinstance(store, FeatureFiles) else store.num_nodes)
+        """The rows of a store's nodes: its ids, unless its features are elsewhere. Files without a
+        table have a node per row."""
+        files = store if isinstance(store, FeatureFiles) else store.feature_files
+        num_nodes = files.num_rows if files.table is None else len(files.table)
+        return cls(num_nodes, table=files.table)
 
     @property
     def end(self) -> int:

@@ -69,6 +69,8 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
         store.num_edges,
         dict(feature_dims(store)) if store.is_typed else store.feature_dim,
     ]
+    if store.given_features:
+        keys["data.features"] = store.given_features
     return keys
 
 

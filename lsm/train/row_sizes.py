@@ -23,7 +23,10 @@ def shape_of(store: GraphStore) -> Shape:
     """The nodes and rows of a store, of a job without batches. Raises ValueError if no node type
     has features."""
     if not store.is_typed:
-        return Shape(num_nodes=store.num_nodes, row_bytes=store.row_bytes)
+        files = store.feature_files
+        # Rows of no node take memory only where all rows of the files lie in memory.
+        mixed = 0 if files.table is None else files.num_bytes
+        return Shape(num_nodes=store.num_nodes, row_bytes=store.row_bytes, mixed_bytes=mixed)
     sizes = row_sizes(store)
     if not sizes:
         names = ", ".join(store.node_types)

@@ -17,6 +17,7 @@ from lsm.distributed.environment import World
 from lsm.run.record import CONFIG_NAME, last_store
 from lsm.run.store import open_at
 from lsm.train import checkpoint
+from lsm.train.embedding_features import with_embeddings
 from lsm.train.model import new_model
 from lsm.train.setup import Setup
 from lsm.train.tasks.choose import task_of
@@ -69,6 +70,7 @@ class SavedRun:
             remedy = "give the store of the run"
             given = config.data.path if store is None else str(store)
             store = open_at(given, GraphStore.open, remedy)
+        store = with_embeddings(store, config)
         _check_store(path, store)
         return cls(path, config, store)
 

@@ -9,6 +9,7 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.rendezvous import differences
 from lsm.run.store import open_at
+from lsm.train.embedding_features import with_embeddings
 from lsm.train.tasks.task import Task
 
 
@@ -16,7 +17,7 @@ def open_store(config: Config, world: World, task: Task) -> GraphStore:
     """The store that ``data.path`` names, checked for training, and the same on every rank. A
     collective. Raises ValueError, FileNotFoundError."""
     remedy = "give a store directory (`lsm data convert` makes one)"
-    store = open_at(config.data.path, GraphStore.open, remedy)
+    store = with_embeddings(open_at(config.data.path, GraphStore.open, remedy), config)
     task.check(config, store, world.size)
     scores.check_score(store, config.cache.score)
     _check_same_store(store, world)
