@@ -175,7 +175,7 @@ def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:
             return model(batch)
 
     if model.training:
-        loss, _ = setup.task.loss_sum(forward, batch)
+        loss, _ = setup.task.loss_sum(forward, setup.task.on_host(batch))
         loss.backward()
         model.zero_grad()
     else:
