@@ -29,7 +29,7 @@ def train(
     print_config: PrintConfig = False,
     explain: Explain = False,
 ) -> None:
-    """Train and test a node classifier; the last line of output is its summary as JSON.
+    """Train and test a graph neural network; the last line of output is its summary as JSON.
 
     The keys are explained in configs/base.yaml: `lsm train base --explain` prints it, and
     `lsm train CONFIG --print-config` the values that CONFIG and KEY=VALUE give them.
