@@ -189,23 +189,20 @@ void losses_on(lsm::EdgeLoss loss, float margin, float shift, int64_t chunk,
   lsm::losses_on_gpu(edges, device, stream);
 }
 
+/// Queries [chunks, q, dim] and `num_entities` entities, whose rows are not set.
 lsm::DistanceChunks distance_chunks(lsm::Comparator comparator, const lsm::TensorView& queries,
-                                    const lsm::TensorView& entities, int device) {
+                                    int64_t num_entities, int device) {
   const int64_t chunks = queries.shape[0];
   const int64_t dim = queries.shape[2];
-  return {comparator,
-          chunks,
-          queries.shape[1],
-          entities.shape[1],
-          dim,
-          data_on<float>(queries, device, "queries", {chunks, -1, dim}),
-          data_on<float>(entities, device, "entities", {chunks, -1, dim})};
+  const float* const rows = data_on<float>(queries, device, "queries", {chunks, -1, dim});
+  return {comparator, chunks, queries.shape[1], num_entities, dim, rows, nullptr, nullptr};
 }
 
 void distances(lsm::Comparator comparator, const lsm::TensorView& queries,
-               const lsm::TensorView& entities, const lsm::TensorView& out, int device,
+               const lsm::TensorView& transposed, const lsm::TensorView& out, int device,
                intptr_t stream) {
-  const auto rows = distance_chunks(comparator, queries, entities, device);
+  auto rows = distance_chunks(comparator, queries, transposed.shape[2], device);
+  rows.transposed = data_on<float>(transposed, device, "transposed", {rows.chunks, rows.dim, -1});
   float* scores =
       data_on<float>(out, device, "out", {rows.chunks, rows.num_queries, rows.num_entities});
   py::gil_scoped_release release;
@@ -217,7 +214,8 @@ void distance_gradients(lsm::Comparator comparator, const lsm::TensorView& queri
                         const lsm::TensorView& entities, const lsm::TensorView& of_scores,
                         const lsm::TensorView& of_queries, const lsm::TensorView& of_entities,
                         bool add, int device, intptr_t stream) {
-  const auto rows = distance_chunks(comparator, queries, entities, device);
+  auto rows = distance_chunks(comparator, queries, entities.shape[1], device);
+  rows.entities = data_on<float>(entities, device, "entities", {rows.chunks, -1, rows.dim});
   const lsm::DistanceGradients gradients{
       data_on<float>(of_scores, device, "of_scores",
                      {rows.chunks, rows.num_queries, rows.num_entities}),
@@ -266,7 +264,7 @@ void bind_gpu_embed(py::module_& module) {
              py::arg("losses"), py::arg("penalty"), py::arg("weight"), py::arg("device"),
              py::arg("stream"));
   module.def("distances_on", &::distances, py::arg("comparator"), py::arg("queries"),
-             py::arg("entities"), py::arg("out"), py::arg("device"), py::arg("stream"));
+             py::arg("transposed"), py::arg("out"), py::arg("device"), py::arg("stream"));
   module.def("distance_gradients_on", &::distance_gradients, py::arg("comparator"),
              py::arg("queries"), py::arg("entities"), py::arg("of_scores"), py::arg("of_queries"),
              py::arg("of_entities"), py::arg("add"), py::arg("device"), py::arg("stream"));

@@ -1125,7 +1125,7 @@ def distance_scores_backward(
 def distances_on(
     comparator: Comparator,
     queries: torch.Tensor | numpy.ndarray,
-    entities: torch.Tensor | numpy.ndarray,
+    transposed: torch.Tensor | numpy.ndarray,
     out: torch.Tensor | numpy.ndarray,
     device: int,
     stream: int,

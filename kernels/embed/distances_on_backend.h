@@ -40,6 +40,7 @@ struct RunDistanceGradients {
 
   template <class Score>
   void of() const {
+    check_argument(rows.num_entities < int64_t{1} << 29, "entities: expected fewer than 2^29");
     const PairSide queries{
         rows.chunks,   rows.num_queries, rows.num_entities, rows.dim, rows.queries,
         rows.entities, out.of_scores,    rows.num_entities, 1,        out.of_queries,

@@ -16,8 +16,9 @@ struct DistanceChunks {
   int64_t num_queries;   // of a chunk
   int64_t num_entities;  // of a chunk
   int64_t dim;
-  const float* queries;   // [chunks, num_queries, dim]
-  const float* entities;  // [chunks, num_entities, dim]
+  const float* queries;     // [chunks, num_queries, dim]
+  const float* entities;    // [chunks, num_entities, dim]; gradients read these, and ...
+  const float* transposed;  // [chunks, dim, num_entities]; ... scores these
 };
 
 struct DistanceGradients {

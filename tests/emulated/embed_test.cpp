@@ -156,22 +156,30 @@ TEST_CASE("GPU embed edges") {
 }
 
 TEST_CASE("GPU embed distances") {
-  constexpr int64_t kChunks = 2, kQueries = 11, kEntities = 37, kDim = 140;
+  constexpr int64_t kChunks = 2, kQueries = 11, kEntities = 165, kDim = 70;
   Random random(6);
   const CudaStream stream(kDevice);
   const auto number = reinterpret_cast<intptr_t>(stream.get());
   const auto queries = random_floats(random, kChunks * kQueries * kDim);
   const auto entities = random_floats(random, kChunks * kEntities * kDim);
+  std::vector<float> transposed(entities.size());
+  for (int64_t row = 0; row < kChunks * kEntities; ++row) {
+    const int64_t chunk = row / kEntities, entity = row % kEntities;
+    for (int64_t d = 0; d < kDim; ++d) {
+      transposed[(chunk * kDim + d) * kEntities + entity] = entities[row * kDim + d];
+    }
+  }
   const auto of_scores = random_floats(random, kChunks * kQueries * kEntities);
   const GpuBytes gpu_queries(bytes_of(queries)), gpu_entities(bytes_of(entities)),
-      gpu_of_scores(bytes_of(of_scores));
+      gpu_transposed(bytes_of(transposed)), gpu_of_scores(bytes_of(of_scores));
   for (const Comparator comparator : {Comparator::kManhattan, Comparator::kModulus}) {
     for (const bool adds : {false, true}) {
-      const DistanceChunks host{comparator, kChunks,        kQueries,       kEntities,
-                                kDim,       queries.data(), entities.data()};
+      const DistanceChunks host{comparator, kChunks,        kQueries,        kEntities,
+                                kDim,       queries.data(), entities.data(), transposed.data()};
       DistanceChunks gpu = host;
       gpu.queries = gpu_queries.as<float>();
       gpu.entities = gpu_entities.as<float>();
+      gpu.transposed = gpu_transposed.as<float>();
       Both scores(of_scores), of_queries(queries), of_entities(entities);
       distances_on_gpu(gpu, scores.on_gpu(), kDevice, number);
       distance_gradients_on_gpu(

@@ -206,14 +206,14 @@ TEST_CASE("GPU failing calls: embeddings") {
   std::vector<float> values(kNumEntities * kDim);
   std::iota(values.begin(), values.end(), -200.f);
   std::vector<float> expected(kNumQueries * kNumEntities);
-  distances_by_twin(
-      {Comparator::kManhattan, 1, kNumQueries, kNumEntities, kDim, values.data(), values.data()},
-      expected.data());
+  distances_by_twin({Comparator::kManhattan, 1, kNumQueries, kNumEntities, kDim, values.data(),
+                     nullptr, values.data()},
+                    expected.data());
   check_failures([&] {
     const CudaStream stream(kDevice);
     const GpuBytes near(bytes_of(values)), scores(expected.size() * sizeof(float));
     distances_on_gpu({Comparator::kManhattan, 1, kNumQueries, kNumEntities, kDim, near.as<float>(),
-                      near.as<float>()},
+                      nullptr, near.as<float>()},
                      scores.as<float>(), kDevice, reinterpret_cast<intptr_t>(stream.get()));
     check_cuda(cudaStreamSynchronize(stream.get()), "distances");
     LSM_EXPECT(std::ranges::equal(scores.fetch(), bytes_of(expected)), "scores");

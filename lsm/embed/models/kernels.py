@@ -65,7 +65,8 @@ def distances_of_chunks(
 ) -> None:
     """Writes negative distances [g, c, k] of queries [g, c, dim] to entities [g, k, dim], on a GPU
     or its twin."""
-    native.distances_on(comparator, queries, entities, out, **place(out))
+    transposed = entities.mT.contiguous()  # lanes read neighboring floats
+    native.distances_on(comparator, queries, transposed, out, **place(out))
 
 
 def distances_of_chunks_backward(
