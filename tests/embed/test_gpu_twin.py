@@ -85,6 +85,20 @@ def test_blocks_of_any_size_have_the_same_gradients(model, edges_at_once, monkey
     compare(options_of(model=model))
 
 
+@pytest.mark.parametrize(("chunks", "count"), [(0, 10), (1, 10), (2, 6), (4, 4)])
+@pytest.mark.parametrize("model", ["complex", "transe_l1", "transe_l2"])
+def test_the_cache_of_a_gpu_decides_on_no_bit(model, chunks, count, monkeypatch):
+    """Of each side four whole chunks, and a rest."""
+    expected, _ = gradients(options_of(model=model))
+    calls, losses = [], gpu_kernels.losses
+    monkeypatch.setattr(gpu_kernels, "losses", lambda *each: calls.append(losses(*each)))
+    monkeypatch.setattr(gpu_gradients, "_cached_bytes", lambda _device: 4 * 30 * 5 * chunks)
+    found, _ = gradients(options_of(model=model))
+    assert len(calls) == count
+    assert found.loss == expected.loss
+    assert torch.equal(found.grads, expected.grads)
+
+
 @pytest.mark.parametrize("num_negatives", [30, "all"])
 @pytest.mark.parametrize("model", MODELS)
 def test_scores_in_the_partition_of_the_other_node_are_shifted(model, num_negatives):

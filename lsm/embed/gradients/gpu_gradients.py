@@ -26,7 +26,8 @@ from lsm.embed.sides import sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 
 SCORE_BYTES = 1 << 29
-"""Maximum size of the scores in memory at the same time."""
+"""Maximum size of the scores in memory at the same time. Parts of a chunk have this size, so that
+the order of sums is the same on every device."""
 
 
 def import_fused_softmax() -> ModuleType:
@@ -80,6 +81,13 @@ def _draw(
     draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
     num_chunks = -(-len(targets[0]) // options.chunk)
     return torch.stack([draws.draw_many(ends, generator, num_chunks) for ends in targets])
+
+
+def _cached_bytes(device: torch.device) -> int:
+    """Bytes of scores that stay in the cache of a GPU from one kernel to the next."""
+    if device.type != "cuda":
+        return SCORE_BYTES
+    return torch.cuda.get_device_properties(device).L2_cache_size // 2
 
 
 class _Block(NamedTuple):
@@ -173,8 +181,10 @@ class _Batch:
 
     def _contrast_stored(self, entities: Tensor, of_entities: Tensor) -> None:
         ids = self._negatives
+        blocks = list(self._blocks(ids.shape[2]))
+        memory = entities.new_empty(max(b.chunks * b.edges for b in blocks) * ids.shape[2])
         for side in range(2):
-            for block in self._blocks(ids.shape[2]):
+            for block in blocks:
                 chunks = slice(block.chunk, block.chunk + block.chunks)
                 edges = slice(block.first, block.first + block.chunks * block.edges)
                 shape = (block.chunks, block.edges, -1)
@@ -184,7 +194,8 @@ class _Batch:
                     self._of_queries[side, edges].view(shape),
                     of_entities[side, chunks],
                 )
-                scores = entities.new_empty(block.chunks, block.edges, ids.shape[2])
+                scores = memory[: block.chunks * block.edges * ids.shape[2]]
+                scores = scores.view(block.chunks, block.edges, ids.shape[2])
                 self._comparator.of_all(rows.queries, rows.entities, scores)
                 saved = self._comparator.save(scores)
                 gpu_kernels.losses(
@@ -202,11 +213,12 @@ class _Batch:
                 self._comparator.of_all_backward(scores, saved, rows, add=not block.is_first)
 
     def _blocks(self, num_negatives: int) -> Iterator[_Block]:
-        """Blocks that cover all edges: as many chunks as fit in SCORE_BYTES, or parts of one
-        chunk."""
+        """Blocks that cover all edges: as many chunks as fit in the cache of the GPU, one that fits
+        in SCORE_BYTES, or parts of one."""
         most = max(1, SCORE_BYTES // (4 * num_negatives))  # number of edges
         whole, rest = divmod(self._num_edges, self._chunk)
-        step = most // self._chunk
+        step = min(1, most // self._chunk)
+        step *= max(1, _cached_bytes(self._queries.device) // (4 * num_negatives * self._chunk))
         for chunk in range(0, whole, step) if step else ():
             chunks = min(step, whole - chunk)
             yield _Block(chunk, chunks, chunk * self._chunk, self._chunk, True)
