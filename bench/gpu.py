@@ -38,6 +38,7 @@ from lsm import native
 from lsm.cache.planner import Planner, PlannerConfig, Source
 from lsm.cache.staging import OPTIONS
 from lsm.core.device import gpu_problem
+from lsm.embed.models.models import MODELS
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
@@ -268,9 +269,14 @@ def reach(results: dict) -> dict:
         "ids pushed and planned per second": ("planner", "device", 200e6),
         "sampling over UVA, against host threads": ("sample", "ratio", 3),
         "training, against all features in GPU memory": ("training", "ratio", 0.9),
-        "embeddings, dot: batches per second": ("embed", "dot_tf32", 1000),
-        "embeddings, complex: batches per second": ("embed", "complex_tf32", 1000),
-        "embeddings, slowest model against fastest": ("embed", "slowest_to_fastest", 0.9),
+        **{
+            f"embeddings, {name}: batches per second": (
+                "embed",
+                f"fastest_{name}",
+                250 if model.comparator.is_distance else 500,
+            )
+            for name, model in MODELS.items()
+        },
     }
     lines = {}
     for what, (part, key, least) in aims.items():

@@ -157,5 +157,11 @@ def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, ra
                 traceback.print_exc()
                 results["error"] = f"{model}, fused: {type(error).__name__}: {error}"
     torch.set_float32_matmul_precision("highest")
-    best = [results[f"{m}_tf32" if f"{m}_tf32" in results else m]["batches_per_s"] for m in MODELS]
-    return results | {"slowest_to_fastest": min(best) / max(best)}
+    return results | {f"fastest_{model}": fastest(results, model) for model in MODELS}
+
+
+def fastest(results: dict, model: str) -> dict:
+    """The result of a model by the precision and the method that are fastest."""
+    keys = [f"{model}{more}" for more in ("", "_tf32", "_fused", "_tf32_fused")]
+    measured = [results[key] | {"of": key} for key in keys if key in results]
+    return max(measured, key=lambda result: result["batches_per_s"])

@@ -51,7 +51,7 @@ def test_all_parts(on_host, tmp_path):
     assert set(made["gather"]) == {"copy", "64_bytes", "1024_bytes", "seconds"}
     locks = {"locks_none", "locks_device", "locks_system"}
     assert set(made["gather"]["64_bytes"]) == {*locks, "ratio"}
-    assert len(made["reach"]) == 9
+    assert len(made["reach"]) == 12
     for line in made["reach"].values():
         assert line["measured"] > 0
         assert line["reached"] == (line["measured"] >= line["at_least"])
@@ -79,6 +79,8 @@ def test_the_fused_softmax_is_measured_beside_stored_scores():
     assert fused == {f"{name}{more}_fused" for name in names for more in ("", "_tf32")}
     assert {key.removesuffix("_fused") for key in fused} <= set(made)
     assert all(made[key]["ms"] > 0 for key in fused)
+    of_dot = [made[f"dot{more}"] for more in ("", "_tf32", "_fused", "_tf32_fused")]
+    assert made["fastest_dot"]["ms"] == min(each["ms"] for each in of_dot)
 
 
 def test_a_fused_softmax_that_fails_leaves_stored_scores(on_host, monkeypatch):
