@@ -120,7 +120,7 @@ class LinkSeeds(SeedSource):
         """The batch of the links at ``positions`` [p]. ``nearby``: those that resident negatives
         are drawn from."""
         edges, negatives = self._edges, self._negatives
-        ends = edges.ends.index_select(1, positions)
+        ends = edges.ends[:, positions]  # index_select() copies all links of a transposed tensor
         labels = None if edges.labels is None else edges.labels.index_select(0, positions)
         times = None if edges.times is None else edges.times.index_select(0, positions)
         for mapped in (edges.ends, edges.times):
@@ -151,7 +151,7 @@ class LinkSeeds(SeedSource):
     ) -> Tensor:
         """Destinations of the links at ``nearby``, drawn with replacement: [k] int64."""
         places = torch.randint(len(nearby), (negatives.count(1),), generator=generator)
-        return self._edges.ends[1].index_select(0, nearby[places])
+        return self._edges.ends[1, nearby[places]]
 
     def _drawn(
         self,

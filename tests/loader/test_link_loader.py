@@ -5,6 +5,8 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 import lsm
+from lsm.links.negative_sampling import NegativeSampling, NodeDraws
+from lsm.loader.link_seeds import LinkEdges, LinkSeeds
 from tests.support.pyg_links import Replayed, assert_same_data, pyg_batch
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
@@ -234,6 +236,28 @@ def test_ranks_share_the_links_and_batches_repeat(stores):
             assert torch.equal(one.links.edge_label_index, other.links.edge_label_index)
         seen += [batch.input_id for batch in once]
     assert torch.equal(torch.cat(seen).sort().values, torch.arange(500))
+
+
+@pytest.mark.parametrize("kind", ["joint", "resident"])
+def test_a_batch_reads_its_own_links_only(kind):
+    """Of more links than any memory holds, in the order of a file: source, destination."""
+    ends = torch.tensor([[3, 5]]).expand(2**42, 2).t()
+    seeds = LinkSeeds(
+        LinkEdges(CITES, ends),
+        NegativeSampling("triplet", 4, kind=kind),
+        (None, NodeDraws(10)),
+        8,
+        is_disjoint=False,
+        excluded_types={CITES: False},
+        shuffle=False,
+        drop_last=False,
+        seed=0,
+        rank=0,
+        world_size=1,
+    )
+    batch = seeds.epoch(0)(2**38)
+    assert batch.seeds["paper"][batch.links.sources].tolist() == [3] * 8
+    assert batch.seeds["paper"][batch.links.destinations].tolist() == [5] * 8
 
 
 def draws_of(store, sampling, **options):
