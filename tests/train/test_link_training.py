@@ -289,6 +289,7 @@ def test_ranks_train_on_their_shares_of_the_links(store, tmp_path):
     for name, options in {
         "plain": ("cache.policy=none",),
         "shared": ("storage.engine=posix", "cache.policy=lookahead", "cache.bytes=8KiB"),
+        "exact": ("train.eval.exact=true",),
     }.items():
         run_dir = tmp_path / name
         done = run_job(
@@ -298,6 +299,9 @@ def test_ranks_train_on_their_shares_of_the_links(store, tmp_path):
         summary = json.loads((run_dir / "result.json").read_text())
         found[name] = (losses(run_dir), summary["test_mrr"], summary["valid_mrr"])
     assert found["plain"] == found["shared"]
+    alone = train(config(store, tmp_path / "alone", *LINKS, "train.eval.exact=true"))
+    assert found["exact"][0] == found["plain"][0]
+    assert found["exact"][1] == pytest.approx(alone["test_mrr"], abs=0.05)
     assert found["plain"][1] > chance(100)
 
 
@@ -327,6 +331,29 @@ def test_losses_are_their_formulas():
         loss.backward()
         assert float(loss.detach()) == pytest.approx(each.sum())
         assert torch.isfinite(masked.grad).all()
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_complete_bipartite_graph_has_no_negatives(tmp_path, is_complete):
+    """Unless one of its links is missing."""
+    users, items = torch.meshgrid(torch.arange(12), torch.arange(9), indexing="ij")
+    pairs = torch.stack((users.reshape(-1), items.reshape(-1)))
+    pairs = pairs if is_complete else pairs[:, torch.arange(108) % 5 != 0]
+    data = HeteroData()
+    data["author"].x, data["paper"].x = torch.randn(12, 4), torch.randn(9, 4)
+    data[WRITES].edge_index, data[REV_WRITES].edge_index = pairs, pairs.flip(0)
+    graph = lsm.GraphStore.from_pyg(data, tmp_path / "g")
+    lsm.LinkSplits.make(graph, valid=0.2, test=0.2, edge_type=WRITES)
+    settings = config(graph.path, tmp_path / "run", *LINKS, "model.name=rsage")
+    if not is_complete:
+        assert train(settings)["test_mrr"] < 1
+        return
+    with pytest.raises(
+        ValueError, match=r"no negatives are possible: .* set links\.filtered=false"
+    ):
+        train(settings)
+    assert not (tmp_path / "run" / "model.pt").exists()
+    train(config(graph.path, tmp_path / "raw", *LINKS, "model.name=rsage", "links.filtered=false"))
 
 
 BAD = {

@@ -36,6 +36,7 @@ from lsm.train.tasks.tally import CountTally
 from lsm.train.tasks.task import Counts, Model, Task
 
 _HITS = (1, 3, 10)
+_TRIED_LINKS = 1000
 
 
 class LinkPrediction(Task):
@@ -322,7 +323,27 @@ class _Candidates:
             known = _known_edges(store, splits.edge_type, drawn)
         words = f"{count:,} uniform nodes" if count < edges.num_destinations else "all nodes"
         rule = "filtered" if known is not None else "raw"
-        return cls(drawn, known, splits, f"{rule}, destination among {words}")
+        found = cls(drawn, known, splits, f"{rule}, destination among {words}")
+        for split in ("valid", "test"):
+            found._check_some_are_left(split)
+        return found
+
+    def _check_some_are_left(self, split: str) -> None:
+        """Raises ValueError if no link of ``split``, of the first ones, has a candidate that is no
+        link: all would have rank 1, as in a complete graph."""
+        assert self._drawn is not None, "given candidates are the user's"
+        sources, destinations = self._splits.edges(split)[:, :_TRIED_LINKS]
+        if not len(sources):
+            return
+        links, targets = self.left_out(sources, destinations)
+        is_drawn = torch.isin(targets, self._drawn)
+        pairs = torch.stack((links[is_drawn], targets[is_drawn])).unique(dim=1)
+        if pairs.size(1) == len(sources) * len(self._drawn):
+            raise ValueError(
+                f"data.links: no negatives are possible: in {self._splits.path} each candidate of "
+                f"the first {len(sources):,} links of {split} is a link, too; set "
+                "links.filtered=false to rank among them"
+            )
 
     def of_split(self, split: str, *, is_disjoint: bool) -> Tensor:
         """Candidates as a loader takes them. ``is_disjoint``: each link has its own."""
