@@ -14,6 +14,8 @@ _M_MMAP_THRESHOLD = -3
 _LARGEST_HEAP_BLOCK_BYTES = 128 << 20
 _LARGEST_IDLE_HEAP_BYTES = 512 << 20
 _LARGEST_BLOCK_OF_A_STREAM = 256 << 10
+_LARGEST_BLOCK_OF_A_CHUNK = 1 << 20
+_IDLE_BYTES_OF_A_THREAD = 4 << 20
 
 _keeps_freed = False
 
@@ -44,8 +46,9 @@ def release_freed_memory() -> None:
 
 
 @contextmanager
-def returning_freed_memory() -> Iterator[None]:
-    """A context in which freed blocks of 256 KiB and more go back to the system at once.
+def returning_freed_memory(idle_bytes: int) -> Iterator[None]:
+    """A context in which freed blocks of 256 KiB and more go back to the system at once; those of
+    1 MiB and more if each thread may keep ``idle_bytes`` of 4 MiB.
 
     By default glibc keeps blocks of up to 32 MiB once the first of such a size has been freed:
     buffers of a stream and blocks of all threads then lie between each other, and the process takes
@@ -55,7 +58,11 @@ def returning_freed_memory() -> Iterator[None]:
     if platform.libc_ver()[0] != "glibc":
         yield
         return
-    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK_OF_A_STREAM)
+    keeps = idle_bytes >= _IDLE_BYTES_OF_A_THREAD
+    largest = _LARGEST_BLOCK_OF_A_CHUNK if keeps else _LARGEST_BLOCK_OF_A_STREAM
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(_M_MMAP_THRESHOLD, largest)
+    mallopt(_M_TRIM_THRESHOLD, _IDLE_BYTES_OF_A_THREAD if keeps else largest)
     try:
         yield
     finally:

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 SUMMARY = "inference.json"
 _WITHOUT_BOUND = 1 << 60
+_IDLE_SHARE = 64  # of memory, which threads may keep for the next chunk
 _ROUNDED = 20  # a message rounds to one place after the point
 
 
@@ -70,9 +71,9 @@ def infer(
     if isinstance(model, nn.Module):
         model.eval()
     threads = options.num_threads or cores_per_rank(world)
-    with returning_freed_memory(), torch.inference_mode(), workers(threads) as pool:
+    with torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
-        with job.telling_memory():
+        with job.telling_memory(), returning_freed_memory(job.free_bytes // _IDLE_SHARE // threads):
             plan = job.plan(pool, threads)
             with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
                 return job.run(plan)
@@ -115,7 +116,7 @@ class _Inference:
         self._given = (
             options.memory_bytes or host_memory.default_bytes() // world.local_size + process
         )
-        self._free, self._is_parquet = self._given - process, options.format == "parquet"
+        self.free_bytes, self._is_parquet = self._given - process, options.format == "parquet"
 
     @contextmanager
     def telling_memory(self) -> Iterator[None]:
@@ -123,7 +124,7 @@ class _Inference:
         try:
             yield
         except TooLittleMemoryError as error:
-            own, needed = self._given - self._free, self._given + error.missing
+            own, needed = self._given - self.free_bytes, self._given + error.missing
             raise ValueError(
                 f"{self._options.memory_key}: expected at least "
                 f"{format_bytes(needed + needed // _ROUNDED)} for {error.what} ("
@@ -134,7 +135,7 @@ class _Inference:
     def plan(self, pool: ThreadPoolExecutor, num_threads: int) -> Plan:
         """The stages of the route that the options name, or that reads least."""
         network, store, options = self.network, self._store, self._options
-        common = self._out / WORK, options, Resources(pool, num_threads, self._free)
+        common = self._out / WORK, options, Resources(pool, num_threads, self.free_bytes)
         if isinstance(network, SampledNetwork):
             assert options.sampled is not None, "the network is sampled by it"
             return plan_sampled(network, store, options.sampled, *common)

@@ -21,17 +21,17 @@ from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.interval_memory import IntervalMemory, Needs, enough_with_reads, read_options
-from lsm.inference.stage import Finish, Resources, Sink, bytes_read, runs_of
+from lsm.inference.stage import Finish, Resources, Sink, bytes_read, runs_of, sum_over
 from lsm.inference.streamed import Reduction, Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
 
-CHUNK_ROWS = 512
+CHUNK_ROWS = 1024
 """Rows that a thread computes at once. They are a function of the graph alone, as results are."""
 _MOST_STREAM_BYTES = 32 << 20
 _EDGE_BYTES = 8
-_COPIES = 3  # of the reduced rows of a chunk, while the layer's rows are made of them
+_COPIES = 2  # of the reduced rows of a chunk, while the layer's rows are made of them
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ProjectStage:
         resources: Resources,
         storage: StorageOptions,
     ) -> None:
-        self._features, self._made, self._pool = features, made, resources.pool
+        self._features, self._made, self._resources = features, made, resources
         self._num_nodes = made.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
         self._storage, reads = read_options(storage, resources.free_bytes)
@@ -102,7 +102,7 @@ class ProjectStage:
                 self._made.write(first + at, rows[at : at + CHUNK_ROWS].float())
             return 0
 
-        list(self._pool.map(work, range(0, len(rows), CHUNK_ROWS)))
+        sum_over(self._resources, work, range(0, len(rows), CHUNK_ROWS))
 
 
 class IntervalStage:
@@ -133,7 +133,7 @@ class IntervalStage:
         self.name = f"layer {number}"
         self._topology, self._rows, self._after = topology, rows, after
         self._made, self._sink, self._threads = made, sink, threads
-        self._pool = resources.pool
+        self._resources = resources
         self._num_nodes = rows.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
         needs = Needs(
@@ -151,7 +151,10 @@ class IntervalStage:
         """As Stage.run()."""
         division = self._memory.divide(units)
         with ExitStack() as stack:
-            z = stack.enter_context(open_storage(self._rows.z.feature_files, self._memory.reads))
+            reads = self._memory.reads
+            if division.num_kept == self._num_nodes:  # they are in the page cache as well
+                reads = reads.model_copy(update={"direct": "off"})
+            z = stack.enter_context(open_storage(self._rows.z.feature_files, reads))
             own = None
             if self._rows.own is not None:
                 files = self._rows.own.feature_files
@@ -181,7 +184,7 @@ class IntervalStage:
     def _values_at_work(self) -> int:
         """Values of a node while the layer's rows are made of the reduced ones."""
         made = 0 if self._made is None else self._made.num_values
-        return _COPIES * self._rows.streamed.width + self._rows.streamed.own_width + 2 * made
+        return _COPIES * self._rows.streamed.width + self._rows.streamed.own_width + made
 
     def _nodes(self, begin: int, end: int) -> tuple[int, int]:
         return begin * CHUNK_ROWS, min(end * CHUNK_ROWS, self._num_nodes)
@@ -223,8 +226,7 @@ class IntervalStage:
                     mine = self._read_own(unit, unit + 1, own)
                 return self._emit(begin, reduced[begin - first : end - first], mine)
 
-        chunks = range(begin, end)
-        finish(begin, end, sum(self._pool.map(work, chunks)))
+        finish(begin, end, sum_over(self._resources, work, range(begin, end)))
 
     def _read_own(self, begin: int, end: int, own: Storage) -> Tensor:
         """The rows s of chunks ``begin`` to ``end - 1``, or their rows z if these are taken."""

@@ -95,6 +95,23 @@ def runs_of(units: np.ndarray) -> Iterator[tuple[int, int]]:
             yield int(part[0]), int(part[-1]) + 1
 
 
+def sum_over(resources: Resources, work: Callable[[int], int], units: range) -> int:
+    """The sum of ``work(unit)`` over ``units``, which the threads take in order. Raises the first
+    error of a thread, once all have ended."""
+    left = iter(units)
+
+    def run() -> int:
+        try:
+            return sum(map(work, left))
+        except BaseException:
+            for _ in left:  # the other threads end
+                pass
+            raise
+
+    futures = [resources.pool.submit(run) for _ in range(resources.num_threads)]
+    return sum([each.result() for each in futures])
+
+
 @contextmanager
 def workers(num_threads: int) -> Iterator[ThreadPoolExecutor]:
     """A context with threads that compute a block each. torch uses one thread in each, so that its

@@ -36,8 +36,8 @@ class Streamed:
 
     width, own_width: of a row z, and of a row s; 0: no s. project(x, first): z and s of rows x
     [n, in] float32, those of nodes from ``first`` on. emit(reduced, own, first): rows [n, out] of
-    the reduced z, and of s, or of the nodes' own z if ``takes_own`` says so. one_loop: a node is
-    its own in-neighbour once, whatever edges to itself it has.
+    the reduced z, which it may change, and of s, or of the nodes' own z if ``takes_own`` says so.
+    one_loop: a node is its own in-neighbour once, whatever edges to itself it has.
     """
 
     width: int
@@ -104,11 +104,14 @@ def _linear(
     def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
         degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
         if aggr == "mean":
-            reduced = reduced / degrees.clamp(min=1)
+            reduced /= degrees.clamp(min=1)
         if is_max:
-            reduced = functional.linear(torch.where(degrees > 0, reduced, 0.0), weight)
-        rows = reduced if bias is None else reduced + bias
-        return finish(rows if own is None else rows + own)
+            reduced = functional.linear(reduced.masked_fill_(degrees == 0, 0.0), weight)
+        if bias is not None:
+            reduced += bias
+        if own is not None:
+            reduced += own
+        return finish(reduced)
 
     own_width = 0 if of_own is None else out_dim
     reduction = ElementWise(_REDUCTIONS[aggr])
@@ -122,10 +125,10 @@ def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
     def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
         degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
         if aggr == "mean":
-            reduced = reduced / degrees.clamp(min=1)
+            reduced /= degrees.clamp(min=1)
         elif aggr == "max":
-            reduced = torch.where(degrees > 0, reduced, 0.0)
-        return conv.nn(reduced + (1 + conv.eps) * own)
+            reduced.masked_fill_(degrees == 0, 0.0)
+        return conv.nn(reduced.add_((1 + conv.eps) * own))
 
     return Streamed(width, 0, ElementWise(_REDUCTIONS[aggr]), project, emit, takes_own=True)
 
@@ -134,14 +137,14 @@ def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
     def scaled(rows: Tensor, first: int) -> Tensor:
         if not conv.normalize:
             return rows
-        return rows * gcn_scale(conv, topology, first, first + len(rows)).unsqueeze(1)
+        return rows.mul_(gcn_scale(conv, topology, first, first + len(rows)).unsqueeze(1))
 
     def project(x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
         return scaled(conv.lin(x), first), None
 
     def emit(reduced: Tensor, _own: Tensor | None, first: int) -> Tensor:
         rows = scaled(reduced, first)
-        return rows if conv.bias is None else rows + conv.bias
+        return rows if conv.bias is None else rows.add_(conv.bias)
 
     one_loop = conv.normalize and conv.add_self_loops
     width, reduction = conv.lin.weight.size(0), ElementWise("sum")
