@@ -90,7 +90,9 @@ class ProjectStage:
         with open_storage(self._features, self._storage) as storage:
             for begin, end in runs_of(units):
                 first, last = begin * CHUNK_ROWS, min(end * CHUNK_ROWS, self._num_nodes)
-                streaming = _stream(storage, self._features, first, last, self._chunks * CHUNK_ROWS)
+                streaming = stream_rows(
+                    storage, self._features, first, last, self._chunks * CHUNK_ROWS
+                )
                 for done, rows in zip(range(begin, end, self._chunks), streaming, strict=True):
                     self._project(rows, done * CHUNK_ROWS)
                     finish(done, min(done + self._chunks, end), 0)
@@ -259,7 +261,7 @@ class IntervalStage:
             batch_rows,
             streamed.one_loop,
         )
-        streaming = _stream(z, files, len(kept), self._num_nodes, batch_rows)
+        streaming = stream_rows(z, files, len(kept), self._num_nodes, batch_rows)
         batches = kept.split(batch_rows) if len(kept) else ()
         for number, rows in enumerate(chain(batches, streaming)):
             self._reduction.add(edges, self._threads, number, rows, own, reduced)
@@ -274,7 +276,7 @@ class IntervalStage:
         return self._sink.write(torch.arange(first, first + len(reduced)), rows)
 
 
-def _stream(
+def stream_rows(
     storage: Storage, files: FeatureFiles, first: int, end: int, step: int
 ) -> Iterator[Tensor]:
     """Rows ``first`` to ``end - 1``, ``step`` at a time, the next ones being read meanwhile. Rows

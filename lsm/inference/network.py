@@ -20,13 +20,13 @@ from lsm.graph.types import EdgeType
 from lsm.inference.blocks import Block
 from lsm.inference.convs import Conv, block_conv
 from lsm.inference.options import InferenceOptions
-from lsm.inference.streamed import Streamed, stream_conv
+from lsm.inference.streamed import Streamed, TypedStreamed, stream_conv
 from lsm.inference.trial import MakeLayer, try_layer
 from lsm.loader.layers import Layer
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.models import SampledGNN
 from lsm.nn.own_models import OwnModel
-from lsm.nn.typed_convs import Relation, relation
+from lsm.nn.typed_convs import Relation, RelationConvs, relation
 from lsm.nn.typed_models import TypedGNN, TypedLayer
 
 Model = nn.Module | Sequence[Callable[[Tensor, Tensor], Tensor]]
@@ -49,6 +49,8 @@ class BlockLayer:
     """The convolution as rows that stream by; None: it has no such form."""
     after: Callable[[Tensor], Tensor] | None = None
     """The map of the rows of ``streamed`` to those of the layer."""
+    typed: TypedStreamed | None = None
+    """The layer of a graph with types as rows that stream by; None: it has no such form."""
 
     @property
     def source_types(self) -> list[str]:
@@ -120,7 +122,7 @@ def _cut(
             ends = [end_of(model, options.node_type)]
         return _scored(network, ends)
     if isinstance(model, TypedGNN):
-        return _cut_typed(model, store, options.edges)
+        return _cut_typed(model, store, topologies, options.edges)
     if isinstance(model, OwnModel):
         model = _unwrapped(model, store)
     if store.is_typed:
@@ -145,8 +147,10 @@ def _scored(network: Network, ends: Sequence[str]) -> Network:
     last, head = {name: network.layers[-1][name] for name in ends}, network.head
     if head is not None:
         for name, layer in last.items():
-            compute = partial(_headed, head, layer.compute)
-            last[name] = replace(layer, width=network.num_scores, compute=compute)
+            compute, typed = partial(_headed, head, layer.compute), layer.typed
+            if typed is not None:
+                typed = replace(typed, finish=partial(_headed_rows, head, typed.finish))
+            last[name] = replace(layer, width=network.num_scores, compute=compute, typed=typed)
     layers = [*network.layers[:-1], last]
     return replace(network, node_type=ends[-1], layers=layers, head=None, num_scores=0)
 
@@ -162,6 +166,15 @@ def end_of(model: LinkNetwork, node_type: str | None) -> str:
 
 def _headed(head: Callable[[Tensor], Tensor], compute: Conv, block: Block) -> Tensor:
     return head(compute(block))
+
+
+def _headed_rows(
+    head: Callable[[Tensor], Tensor],
+    finish: Callable[[Tensor, Tensor | None], Tensor],
+    own: Tensor,
+    sums: Tensor | None,
+) -> Tensor:
+    return head(finish(own, sums))
 
 
 def _unwrapped(model: OwnModel, store: GraphStore) -> nn.Module:
@@ -260,7 +273,10 @@ def _as_it_is(rows: Tensor) -> Tensor:
 
 
 def _cut_typed(
-    model: TypedGNN, store: GraphStore, edges: Mapping[EdgeType, MessageEdges]
+    model: TypedGNN,
+    store: GraphStore,
+    topologies: Mapping[EdgeType, Topology],
+    edges: Mapping[EdgeType, MessageEdges],
 ) -> Network:
     """Hidden rows of each type first, then the layers; the last one's rows are the embeddings."""
     width = model.output.in_features
@@ -273,9 +289,42 @@ def _cut_typed(
         layer = cast(TypedLayer, module)
         compute = partial(_typed_rows, layer, list(inputs), store, edges, width)
         names: list[str] = list(layer.norms.keys())
-        into = {name: tuple(e for e in store.edge_types if e[2] == name) for name in names}
-        layers.append({name: BlockLayer(name, into[name], width, compute) for name in names})
+        by_type = {}
+        for name in names:
+            into = tuple(each for each in store.edge_types if each[2] == name)
+            typed = _stream_typed(layer, name, into, store, topologies)
+            by_type[name] = BlockLayer(name, into, width, compute, typed=typed)
+        layers.append(by_type)
     return Network(model.input_type, inputs, layers, model.output, model.output.out_features)
+
+
+def _stream_typed(
+    layer: TypedLayer,
+    name: str,
+    edge_types: Sequence[EdgeType],
+    store: GraphStore,
+    topologies: Mapping[EdgeType, Topology],
+) -> TypedStreamed | None:
+    """The rows of nodes of type ``name`` as rows that stream by; None if they have no such form, or
+    depend on values of edges."""
+    conv = layer.conv
+    if not isinstance(conv, RelationConvs) or any(
+        ("edge_weight" in conv.values and store.edges(each).has_weights)
+        or ("edge_attr" in conv.values and store.edges(each).has_attr)
+        for each in edge_types
+    ):
+        return None
+    relations = {}
+    for each in edge_types:
+        streamed = stream_conv(conv.convs[each], topologies[each], layer.norms[name].weight.numel())
+        if streamed is None:
+            return None
+        relations[each] = streamed
+
+    def finish(own: Tensor, sums: Tensor | None) -> Tensor:
+        return layer.finish(name, own, conv.with_own(name, own, sums))
+
+    return TypedStreamed(relations, finish)
 
 
 def _input_rows(of_type: nn.Module, block: Block) -> Tensor:

@@ -24,6 +24,7 @@ from lsm.inference.options import InferenceOptions
 from lsm.inference.outputs import Outputs, Plan, counts, outputs_of
 from lsm.inference.stage import Resources, Sink, Stage
 from lsm.inference.streamed import Streamed
+from lsm.inference.typed_intervals import TypedIntervalStage
 from lsm.storage.options import StorageOptions
 
 Topologies = Mapping[EdgeType, Topology]
@@ -36,14 +37,17 @@ def choose_plan(
 ) -> Callable[..., Plan]:
     """The route that ``options`` name, or the one that reads less. Raises ValueError if the model
     cannot take it."""
-    by_layer = [layer for level in network.layers for layer in level.values()]
-    opaque = [n for n, layer in enumerate(by_layer, 1) if layer.streamed is None]
-    if options.route == "intervals" and (opaque or network.inputs):
-        problem = f"layer {opaque[0]}" if opaque else "its inputs"
+    opaque = [
+        _name(number, name, store)
+        for number, level in enumerate(network.layers, 1)
+        for name, layer in level.items()
+        if layer.streamed is None and layer.typed is None
+    ]
+    if options.route == "intervals" and opaque:
         raise ValueError(
-            f"--route: intervals takes GCN, GIN, GraphConv and GraphSAGE with mean, sum or max, "
-            f"and GAT without attributes of edges, on graphs of one type, and {problem} of the "
-            "model is something else; use --route gather"
+            "--route: intervals takes GCN, GIN, GAT, GraphConv and GraphSAGE with mean, sum or max "
+            "and, with types, rsage, rgcn and rgat, all without values of edges; "
+            f"{opaque[0]} of the model is something else; use --route gather"
         )
     is_small = options.nodes is not None and (
         _SMALL_SHARE * len(options.nodes) < store.nodes(network.node_type).num_nodes
@@ -53,7 +57,7 @@ def choose_plan(
         is_small = all(_SMALL_SHARE * int(mark.sum()) < len(mark) for mark in marks)
     streams = not (opaque or network.inputs or is_small)
     if options.route == "intervals" or (options.route == "auto" and streams):
-        return plan_intervals
+        return plan_typed_intervals if network.inputs else plan_intervals
     return plan_gather
 
 
@@ -66,6 +70,33 @@ def plan_gather(
     resources: Resources,
 ) -> Plan:
     """The stages of the route ``gather``: the maps of inputs, then each layer by type."""
+    return _plan_levels("gather", network, store, topologies, work, options, resources)
+
+
+def plan_typed_intervals(
+    network: Network,
+    store: GraphStore,
+    topologies: Topologies,
+    work: Path,
+    options: InferenceOptions,
+    resources: Resources,
+) -> Plan:
+    """The stages of the route ``intervals`` of a graph with types. Precondition: each layer has a
+    form that streams."""
+    return _plan_levels("intervals", network, store, topologies, work, options, resources)
+
+
+def _plan_levels(
+    route: str,
+    network: Network,
+    store: GraphStore,
+    topologies: Topologies,
+    work: Path,
+    options: InferenceOptions,
+    resources: Resources,
+) -> Plan:
+    """The maps of inputs, then each layer by type."""
+    threads = native.ThreadPool(resources.num_threads if route == "intervals" else 1)
     num_nodes = counts(store)
     outputs = outputs_of(network.widths, store, network.node_type, options, work)
     levels = needed_levels(network, outputs)
@@ -87,19 +118,33 @@ def plan_gather(
                 path = work / f"level-{level.number}.{len(made)}.rows"
                 made[name] = _rows_file(path, num_nodes[name], layer.width)
             writers = output_writers(network, outputs, level.number, name)
-            stages.append(
-                GatherStage(
+            title, sink = _name(level.number, name, store), Sink(made.get(name), writers)
+            stage: Stage
+            if route == "intervals" and layer.typed is not None:
+                stage = TypedIntervalStage(
+                    title,
+                    name,
+                    layer.typed,
+                    topologies,
+                    before,
+                    num_nodes,
+                    sink,
+                    resources,
+                    threads,
+                )
+            else:
+                stage = GatherStage(
                     layer,
                     topologies,
                     {each: before[each] for each in layer.source_types if each in before},
                     num_nodes,
-                    Sink(made.get(name), writers),
+                    sink,
                     None if wanted is None else wanted[place][name],
                     resources,
                     _storage(options, before, from_store),
-                    _name(level.number, name, store),
+                    title,
                 )
-            )
+            stages.append(stage)
             own = [made[name]] if name in made else []
             written.append([*own, *_arrays_of(network, outputs, level.number, name)])
             freed.append([])
@@ -110,7 +155,7 @@ def plan_gather(
         stages.append(options.links.stage(outputs.arrays, made, resources))
         written.append([*outputs.arrays.values()])
         freed.append(held)
-    return Plan("gather", stages, outputs, written, freed)
+    return Plan(route, stages, outputs, written, freed)
 
 
 def plan_intervals(

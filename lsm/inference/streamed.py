@@ -8,7 +8,7 @@ makes its row of that and of its own ``s``. So the wide rows of features are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv
 
 from lsm.graph.topology import Topology
+from lsm.graph.types import EdgeType
 from lsm.inference.convs import gcn_scale
 from lsm.inference.reductions import Attention, ElementWise, Reduction
 from lsm.nn.attention import WeightedGATConv
@@ -47,6 +48,19 @@ class Streamed:
     emit: Callable[[Tensor, Tensor | None, int], Tensor]
     takes_own: bool = False
     one_loop: bool = False
+
+
+@dataclass(frozen=True)
+class TypedStreamed:
+    """A layer for the nodes of one type.
+
+    relations: the convolutions over the types of edges into it, whose rows are added up in this
+    order. finish(own, sums): the layer's rows from those before it, [n, width], and the sums; None:
+    there are no such types.
+    """
+
+    relations: Mapping[EdgeType, Streamed]
+    finish: Callable[[Tensor, Tensor | None], Tensor]
 
 
 def stream_conv(conv: nn.Module, topology: Topology, width: int) -> Streamed | None:

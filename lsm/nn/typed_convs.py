@@ -95,6 +95,15 @@ class RelationConvs(TypedConv):
                 ends = x[source], own[destination]
                 out = self.convolve(conv, ends, relation)
                 sums[destination] = sums[destination] + out if destination in sums else out
+        for name, rows in own.items():
+            total = self.with_own(name, rows, sums.get(name))
+            if total is not None:
+                sums[name] = total
+        return sums
+
+    def with_own(self, name: str, own: Tensor, sums: Tensor | None) -> Tensor | None:
+        """The ``sums`` of nodes of type ``name`` over the types of edges into them, and what their
+        ``own`` rows add; None: nothing."""
         return sums
 
     def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
@@ -128,17 +137,10 @@ class RGCN(RelationConvs):
         )
         self.own = ModuleDict({name: nn.Linear(width, width) for name in node_types})
 
-    def forward(
-        self,
-        x: Mapping[str, Tensor],
-        own: Mapping[str, Tensor],
-        relations: Mapping[EdgeType, Relation],
-    ) -> dict[str, Tensor]:
-        sums = super().forward(x, own, relations)
-        for name, linear in self.own.items():
-            out = linear(own[name])
-            sums[name] = sums[name] + out if name in sums else out
-        return sums
+    def with_own(self, name: str, own: Tensor, sums: Tensor | None) -> Tensor:
+        """As RelationConvs.with_own()."""
+        out: Tensor = self.own[name](own)
+        return out if sums is None else sums + out
 
 
 class RGAT(RelationConvs):

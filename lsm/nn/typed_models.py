@@ -104,11 +104,13 @@ class TypedLayer(nn.Module):
         x = {name: rows.float() for name, rows in x.items()}
         own = {name: x[name][: sizes[name]] for name in self.norms.keys()}  # noqa: SIM118 (PyG's)
         sums = self.conv(x, own, relations)
-        found = {}
-        for name, norm in self.norms.items():
-            rows = own[name] + sums[name] if name in sums else own[name]
-            found[name] = functional.dropout(norm(rows).relu(), self.dropout, self.training)
-        return found
+        return {name: self.finish(name, rows, sums.get(name)) for name, rows in own.items()}
+
+    def finish(self, name: str, own: Tensor, sums: Tensor | None) -> Tensor:
+        """The rows of nodes of type ``name`` from their ``own`` ones and the convolution's, if
+        any."""
+        rows: Tensor = self.norms[name](own if sums is None else own + sums)
+        return functional.dropout(rows.relu(), self.dropout, self.training)
 
 
 class TypedGNN(nn.Module):

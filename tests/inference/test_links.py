@@ -93,7 +93,8 @@ def test_rows_of_both_types_see_their_message_graph(tmp_path, name):
     graph = lsm.GraphStore.from_pyg(data, tmp_path / "seen")
     for node_type in ("author", "paper"):
         out = tmp_path / node_type
-        lsm.predict(run, None, out, node_type=node_type, progress=False)
+        route = "intervals" if name == "rsage" else "gather"  # rgat takes the attributes
+        lsm.predict(run, None, out, node_type=node_type, route=route, progress=False)
         ids = torch.arange(graph.nodes(node_type).num_nodes)
         with torch.no_grad():
             network = lsm.load_model(run).network

@@ -11,10 +11,11 @@ import torch
 from torch_geometric.data import Data
 
 import lsm
-from lsm.inference import gather
+from lsm import native
+from lsm.inference import driver, gather, typed_intervals
 from lsm.train.trainer import train
 from support.training import LSM, config, make_store, run_forked, run_job
-from support.typed_graphs import typed_graph
+from support.typed_graphs import CITES, WRITES, typed_graph
 
 
 def full_batch(store, ids, input_type=None):
@@ -49,6 +50,69 @@ def test_rows_of_a_graph_with_types_are_those_of_all_neighbours(name, tmp_path, 
     lsm.predict(tmp_path / "run", store, tmp_path / "some", nodes=some, progress=False)
     found = torch.from_numpy(np.load(tmp_path / "some" / "paper" / "scores.npy"))
     assert (found - expected[some]).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def untimed_run(name, tmp_path, *removed):
+    """A run of a network of types, and its store; all edges count, without values of theirs."""
+    data = typed_graph(seed=3, papers=600)
+    del data["paper"].time, data["paper", "about", "topic"].time
+    for kind, key in removed:
+        del data[kind][key]
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    more = [f"model.name={name}", "model.hidden_dim=16", "sampler.num_neighbors=[4,3]"]
+    run = tmp_path / "run"
+    train(config(store.path, run, *more, "train.epochs=1", "train.batch_size=64"))
+    return run, store
+
+
+@pytest.fixture(scope="module")
+def of_types(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("of_types")
+    return untimed_run("rgat", folder, (WRITES, "edge_weight"), (CITES, "edge_attr"))[0]
+
+
+@pytest.mark.parametrize("name", ["rsage", "rgcn", "rgat"])
+def test_intervals_give_the_rows_of_a_graph_with_types(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(typed_intervals, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(gather, "BLOCK_EDGES", 64)
+    monkeypatch.setattr(driver, "_own_bytes", lambda: 0)
+    values = (WRITES, "edge_weight"), (CITES, "edge_attr")
+    run, store = untimed_run(name, tmp_path, *values)
+    seen = []
+
+    class Recorded(native.IntervalEdges):
+        def __init__(self, *args):
+            super().__init__(*args)
+            seen.append((args[4] - args[3], self.num_batches))
+
+    monkeypatch.setattr(native, "IntervalEdges", Recorded)
+
+    def rows(out, route, memory, num_threads):
+        options = {"route": route, "memory_bytes": memory, "num_threads": num_threads}
+        summary = lsm.predict(run, store, tmp_path / out, progress=False, **options)
+        assert summary["route"] == route
+        folder = tmp_path / out / "paper"
+        return [np.load(folder / f"{each}.npy") for each in ("embeddings", "scores")]
+
+    found = rows("a", "intervals", 1 << 30, 3)
+    assert (600, 1) in seen
+    for number, memory in enumerate((140_000, 200_000)):
+        again = rows(f"small{number}", "intervals", memory, 1)
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(found, again, strict=True))
+    assert any(size < 600 and batches > 1 for size, batches in seen)
+    with torch.no_grad():
+        model = lsm.load_model(run)
+        expected = model(full_batch(store, torch.arange(600), "paper")).numpy()
+    assert np.abs(found[1] - expected).max() <= 1e-5 * np.abs(expected).max()
+    for ours, theirs in zip(found, rows("b", "gather", 1 << 30, 2), strict=True):
+        assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
+
+
+def test_values_of_edges_are_no_intervals(tmp_path):
+    run, store = untimed_run("rgat", tmp_path)
+    with pytest.raises(ValueError, match=r"layer 1 of paper of the model .* use --route gather"):
+        lsm.predict(run, store, tmp_path / "out", route="intervals")
+    assert lsm.predict(run, store, tmp_path / "out", progress=False)["route"] == "gather"
 
 
 def test_the_command_writes_the_rows_of_a_run(trained, store, tmp_path):
@@ -123,8 +187,9 @@ def test_another_store_is_refused(trained, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from lsm.inference import driver, gather, intervals, state
+from lsm.inference import driver, gather, intervals, state, typed_intervals
 gather.BLOCK_EDGES, gather._MOST_BLOCKS, intervals.CHUNK_ROWS = 256, 2, 32
+typed_intervals.CHUNK_ROWS = 32
 driver._own_bytes = lambda: 0
 left = int(sys.argv[1])
 add = state.State.add
@@ -145,7 +210,18 @@ print(left)
 
 
 ROUTES = [("gather", "1GiB"), ("intervals", "100000")]
-RUNS = [("trained", ROUTES[0]), ("trained", ROUTES[1]), ("attending", ROUTES[1])]
+RUNS = [
+    ("trained", ROUTES[0]),
+    ("trained", ROUTES[1]),
+    ("attending", ("intervals", "120000")),
+    ("of_types", ("intervals", "400000")),
+]
+
+
+def written(out, name):
+    """The bytes of an array."""
+    (path,) = out.rglob(f"{name}.npy")
+    return path.read_bytes()
 
 
 @pytest.mark.slow
@@ -168,8 +244,7 @@ def test_a_killed_inference_continues_to_the_same_rows(run, route, tmp_path, req
     assert done.returncode == 0, done.stderr
     assert (1 << 30) - int(done.stdout) <= num_records // 2  # what was done is not done again
     for name in ("embeddings", "scores", "predictions"):
-        expected = (tmp_path / "whole" / f"{name}.npy").read_bytes()
-        assert (tmp_path / "killed" / f"{name}.npy").read_bytes() == expected
+        assert written(tmp_path / "killed", name) == written(tmp_path / "whole", name)
     assert not (tmp_path / "killed" / ".work").exists()
 
 
@@ -185,7 +260,9 @@ def test_another_job_does_not_continue_it(trained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_ranks", "run"), [(2, 0), (2, 2), (4, 0), (4, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("num_ranks", "run"), [(2, 0), (2, 2), (2, 3), (4, 0), (4, 1), (4, 2), (4, 3)]
+)
 def test_ranks_write_the_same_bits(num_ranks, run, tmp_path, request):
     name, route = RUNS[run]
     trained = request.getfixturevalue(name)
@@ -196,5 +273,4 @@ def test_ranks_write_the_same_bits(num_ranks, run, tmp_path, request):
     done = run_job(num_ranks, program, str(1 << 30), trained, tmp_path / "ranks", *route)
     assert done.returncode == 0, done.stderr
     for name in ("embeddings", "scores", "predictions"):
-        expected = (tmp_path / "alone" / f"{name}.npy").read_bytes()
-        assert (tmp_path / "ranks" / f"{name}.npy").read_bytes() == expected
+        assert written(tmp_path / "ranks", name) == written(tmp_path / "alone", name)
