@@ -14,7 +14,7 @@ ROOM_BYTES = 32 << 20
 PROGRAM = f"""
 import json, sys, threading, time
 import torch
-from torch_geometric.nn.models import GCN, GraphSAGE
+from torch_geometric.nn.models import GAT, GCN, GraphSAGE
 import lsm
 from lsm.core import host_memory
 
@@ -22,7 +22,7 @@ def anonymous():
     return host_memory.resident_bytes()["anonymous"]
 
 store = lsm.GraphStore.open(sys.argv[1])
-model = {{"GCN": GCN, "GraphSAGE": GraphSAGE}}[sys.argv[3]](256, 128, 3, 16).eval()
+model = {{"GAT": GAT, "GCN": GCN, "GraphSAGE": GraphSAGE}}[sys.argv[3]](256, 128, 3, 16).eval()
 own, most, ended = anonymous(), [0], threading.Event()
 
 def watch():
@@ -40,7 +40,7 @@ print(json.dumps(most[0] - own))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["GCN", "GraphSAGE"])
+@pytest.mark.parametrize("model", ["GAT", "GCN", "GraphSAGE"])
 def test_freed_buffers_do_not_pile_up(tmp_path, model):
     """Rows of 60,000 nodes take 61 MB, those of a layer 31 MB or twice as many."""
     synthesize(tmp_path / "g", nodes=60_000, dim=256, avg_degree=14, progress=False)
