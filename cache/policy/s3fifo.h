@@ -53,15 +53,10 @@ struct S3Fifo : PolicyDefaults {
       const uint32_t count = set.lines[way].word[0] & kCount;
       if (serve_small) {
         --set.state->num_small;
-        if (count <= 1) {
-          add_ghost(set, set.tags[way]);
-          return way;
-        }
-        append(set, way, kMain);
-      } else {
-        if (count == 0) return way;
-        append(set, way, kMain | (count - 1));
+        if (count <= 1) add_ghost(set, set.tags[way]);
       }
+      if (count <= uint32_t{serve_small}) return way;
+      append(set, way, serve_small ? kMain : kMain | (count - 1));
     }
   }
 
