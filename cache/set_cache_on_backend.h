@@ -7,6 +7,7 @@
 #include <bit>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -55,11 +56,11 @@ class SetCacheOnBackend final : public GpuSetCache {
   bool needs_scores() const override { return Policy::kNeedsScore; }
 
   void push(std::span<const int64_t> ids) override {
-    const std::lock_guard lock(memory_->mutex());
-    backend_->enter();
-    const EnteringRef entering = chain_.push(ids, num_nodes_);
-    if (!Policy::kNeedsWindow && next_positions_.data() == nullptr) return;
-    backend_->for_each_warp(entering.count, LinkLine<Policy>{sets(), entering});
+    change([&] {
+      const EnteringRef entering = chain_.push(ids, num_nodes_);
+      if (!Policy::kNeedsWindow && next_positions_.data() == nullptr) return;
+      backend_->for_each_warp(entering.count, LinkLine<Policy>{sets(), entering});
+    });
   }
 
   std::vector<int64_t> batch(int64_t b) override {
@@ -69,14 +70,69 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   void refresh() override {
-    const std::lock_guard lock(memory_->mutex());
-    backend_->enter();
-    backend_->for_each(int64_t{num_sets_} * ways_, RefreshLine<Policy>{sets()});
+    change([&] { backend_->for_each(int64_t{num_sets_} * ways_, RefreshLine<Policy>{sets()}); });
   }
 
   void decide(uint32_t t, Decisions* decisions) override {
+    change([&] { decide_first(t, decisions); });
+  }
+
+  void set_scores(Scores scores) override {
+    if constexpr (Policy::kNeedsScore) {
+      change([&] {
+        backend_->synchronize();  // queued work may still read the present scores
+        upload_scores(scores);
+        backend_->for_each(int64_t{num_sets_} * ways_, SetScore<Policy>{sets()});
+        backend_->synchronize();
+      });
+    }
+  }
+
+  int64_t num_bytes() const override {
+    const bool keeps_positions = next_positions_.data() != nullptr;
+    return int64_t{num_sets_} * set_bytes<Policy>(ways_, keeps_positions, false) +
+           num_scores_ * sizeof(float);
+  }
+  int64_t window_bytes() const override { return chain_.num_bytes(); }
+  int64_t window_entries() const override { return chain_.num_entries(); }
+
+ private:
+  template <class T>
+  using Array = BackendArray<T, Backend>;
+
+  /// Runs `work`, which changes the sets or the window. Throws std::runtime_error once such work
+  /// has ended with an error: it may have changed a part of them. Ids that are refused change
+  /// nothing.
+  template <class Work>
+  void change(const Work& work) {
     const std::lock_guard lock(memory_->mutex());
+    if (!std::exchange(is_whole_, false)) {
+      throw std::runtime_error(
+          "planner: an earlier batch was not planned to its end, so plans may be wrong; its error "
+          "was reported: open the features again");
+    }
     backend_->enter();
+    try {
+      work();
+    } catch (const ArgumentError&) {
+      is_whole_ = true;
+      throw;
+    } catch (...) {
+      settle();
+      throw;
+    }
+    is_whole_ = true;
+  }
+  /// After an error: what was queued uses memory of the caller, which may go.
+  void settle() noexcept {
+    try {
+      backend_->synchronize();
+    } catch (const std::exception&) {
+      // The first error is the one to report.
+    }
+  }
+
+  void decide_first(uint32_t t, Decisions* decisions) {
     const int64_t count = chain_.first_size();
     auto arrays = memory_->take();
     const BatchRef rows = {chain_.ref(),
@@ -100,29 +156,6 @@ class SetCacheOnBackend final : public GpuSetCache {
     decisions->moves = std::make_shared<MovesOnBackend<Backend>>(
         memory_, std::move(arrays), count, num_misses, num_misses + decisions->num_victims);
   }
-
-  void set_scores(Scores scores) override {
-    if constexpr (Policy::kNeedsScore) {
-      const std::lock_guard lock(memory_->mutex());
-      backend_->enter();
-      backend_->synchronize();  // queued work may still read the present scores
-      upload_scores(scores);
-      backend_->for_each(int64_t{num_sets_} * ways_, SetScore<Policy>{sets()});
-      backend_->synchronize();
-    }
-  }
-
-  int64_t num_bytes() const override {
-    const bool keeps_positions = next_positions_.data() != nullptr;
-    return int64_t{num_sets_} * set_bytes<Policy>(ways_, keeps_positions, false) +
-           num_scores_ * sizeof(float);
-  }
-  int64_t window_bytes() const override { return chain_.num_bytes(); }
-  int64_t window_entries() const override { return chain_.num_entries(); }
-
- private:
-  template <class T>
-  using Array = BackendArray<T, Backend>;
 
   void upload_scores(Scores scores) {
     if (!Policy::kNeedsScore) return;
@@ -214,6 +247,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<int64_t> counts_{*backend_};
   SumsOnBackend<Backend> sums_{*backend_};
   int64_t most_misses_ = 0;  // that are expected
+  bool is_whole_ = true;     // false: sets and window are being changed, or it failed
 };
 
 template <class Backend>

@@ -73,6 +73,34 @@ TEST_CASE("GPU failing calls: planner") {
   });
 }
 
+/// A decision ends with an error: lines may hold rows that no plan has put there.
+TEST_CASE("GPU failing calls: plans after an error") {
+  auto planned = short_case(102, "lookahead", "pool");
+  const std::vector<int64_t> ids = {5, 6, 7};
+  std::string error = "none yet";
+  for (int64_t n = 1; !error.empty(); ++n) {
+    const auto sets =
+        cache::make_gpu_set_cache(planned.config, planned.scores, kDevice, kTimeoutSecs);
+    for (int batch = 0; batch < 3; ++batch) sets->push(ids);
+    cache::Decisions first, next;
+    emulated::fail_call(n);
+    error = error_of([&] { sets->decide(0, &first); });
+    emulated::fail_call(0);
+    std::string refused;
+    for (const auto& later : {std::function<void()>([&] { sets->decide(1, &next); }),
+                              std::function<void()>([&] { sets->push(ids); })}) {
+      try {
+        later();
+      } catch (const std::runtime_error& found) {
+        refused = found.what();
+      }
+      LSM_EXPECT(refused.empty() == error.empty(), "call ", n, ": ", error, ", then ", refused);
+      LSM_EXPECT(error.empty() || refused.starts_with("planner: an earlier batch"), refused);
+      refused.clear();
+    }
+  }
+}
+
 TEST_CASE("GPU failing calls: executor") {
   RowFiles files({kNumNodes, 48, 4096, 1});
   const auto planned = short_case(304, "lookahead", "pool");

@@ -427,4 +427,13 @@ MUTATIONS = [
         "failing calls: rows",
         "rows after an error",
     ),
+    Mutation(
+        "the planner goes on after an error",
+        "cache/set_cache_on_backend.h",
+        "    if (!std::exchange(is_whole_, false)) {",
+        "    if (!std::exchange(is_whole_, false) && !PLANTED) {",
+        "memory",
+        "failing calls: plans",
+        "call ",
+    ),
 ]
