@@ -186,6 +186,8 @@ void copy_rows_on(Backend& backend, int64_t count, int64_t row_bytes, uintptr_t 
     copy_words_on<Word8>(backend, count, row_bytes, rows);
   } else if (alignment % sizeof(uint32_t) == 0) {
     copy_words_on<uint32_t>(backend, count, row_bytes, rows);
+  } else if (alignment % sizeof(uint16_t) == 0) {
+    copy_words_on<uint16_t>(backend, count, row_bytes, rows);
   } else {
     copy_words_on<uint8_t>(backend, count, row_bytes, rows);
   }

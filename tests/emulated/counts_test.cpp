@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
+#include "kernels/gather/gpu_gather.h"
 #include "tests/emulated/runtime/counts.h"
 #include "tests/emulated/tests.h"
 #include "tests/native/testing.h"
@@ -76,6 +78,72 @@ TEST_CASE("GPU nvme: looks across the bus") {
   // Each look of a warp at its queue; a second one where 32 completions were there.
   const int64_t looks = counts.launches - launches + static_cast<int64_t>(ids.size()) / 32;
   LSM_EXPECT(counts.far_reads - reads <= 32 * looks, counts.far_reads - reads, " by ", looks);
+}
+
+struct RowTraffic {
+  double sectors, instructions;
+};
+
+/// Of a row of a gather in GPU memory, by arithmetic: sectors of its source and target, with those
+/// that it shares with its neighbours, and of its id; loads and stores of a warp.
+RowTraffic estimate(int64_t row_bytes, int64_t word_bytes) {
+  constexpr double kSector = emulated::kSectorBytes;
+  constexpr int64_t kLanes = 32, kAhead = 4, kShort = 1024, kIdBytes = 8;
+  const int64_t words = row_bytes / word_bytes;
+  const bool is_short = row_bytes <= kShort;
+  int64_t lanes = 1;
+  while (lanes < std::min(words, kLanes)) lanes *= 2;
+  const int64_t rows_of_warp = is_short ? kAhead * (kLanes / lanes) : 1;
+  const int64_t rounds = (words + lanes - 1) / lanes;
+  // A span begins at any multiple of what the size of rows and a sector have in common.
+  const auto span = [&](int64_t bytes) {
+    const auto common = static_cast<double>(std::gcd(bytes, int64_t{emulated::kSectorBytes}));
+    return (static_cast<double>(bytes) + kSector - common) / kSector;
+  };
+  const auto of_warp = static_cast<double>(rows_of_warp);
+  const double instructions =
+      1 + static_cast<double>(2 * rounds) * (is_short ? double{kAhead} : 1.0);
+  return {
+      span(row_bytes) + (span(rows_of_warp * row_bytes) + span(rows_of_warp * kIdBytes)) / of_warp,
+      instructions / of_warp};
+}
+
+/// No more memory than the rows and their ids, and no more instructions than words take.
+TEST_CASE("GPU gathers: traffic of a row") {
+  constexpr int64_t kCount = 512;
+  Random random(3);
+  const CudaStream stream(kDevice);
+  std::vector<int64_t> ids(kCount);
+  std::iota(ids.begin(), ids.end(), 0);
+  for (size_t i = ids.size() - 1; i > 0; --i) {
+    std::swap(ids[i], ids[static_cast<size_t>(random.between(0, static_cast<int64_t>(i)))]);
+  }
+  const GpuBytes wanted(bytes_of(ids));
+  const std::pair<int64_t, int64_t> sizes[] = {{200, 8},  {202, 2},   {256, 16},  {300, 4},
+                                               {512, 16}, {1024, 16}, {2048, 16}, {4096, 16}};
+  for (const auto& [row_bytes, word_bytes] : sizes) {
+    const GpuBytes rows(std::vector<std::byte>(static_cast<size_t>(kCount * row_bytes)));
+    const GpuBytes out(static_cast<size_t>(kCount * row_bytes));
+    emulated::WarpTraffic& traffic = emulated::warp_traffic();
+    traffic.sectors = traffic.instructions = 0;
+    emulated::count_traffic(true);
+    gather_on_gpu({rows.data(), wanted.as<int64_t>(), out.data(), nullptr, kCount, row_bytes},
+                  LineLocks::kNone, kDevice, reinterpret_cast<intptr_t>(stream.get()));
+    check_cuda(cudaStreamSynchronize(stream.get()), "gather");
+    emulated::count_traffic(false);
+    if (traffic.sectors == 0) return;  // the race build does not count
+    const RowTraffic found{static_cast<double>(traffic.sectors) / kCount,
+                           static_cast<double>(traffic.instructions) / kCount};
+    const RowTraffic expected = estimate(row_bytes, word_bytes);
+    MESSAGE("a row of ", row_bytes, " B: ", found.sectors * emulated::kSectorBytes,
+            " B moved, by arithmetic ", expected.sectors * emulated::kSectorBytes, "; ",
+            found.instructions, " loads and stores of a warp, by arithmetic ",
+            expected.instructions);
+    LSM_EXPECT(found.sectors <= expected.sectors * 1.02, row_bytes, " bytes: ", found.sectors,
+               " sectors, not ", expected.sectors);
+    LSM_EXPECT(found.instructions <= expected.instructions * 1.001, row_bytes,
+               " bytes: ", found.instructions, " instructions, not ", expected.instructions);
+  }
 }
 
 }  // namespace

@@ -436,4 +436,13 @@ MUTATIONS = [
         "failing calls: plans",
         "call ",
     ),
+    Mutation(
+        "rows of an even size are copied byte by byte",
+        "kernels/gather/copy_rows_functors.h",
+        "  } else if (alignment % sizeof(uint16_t) == 0) {",
+        "  } else if (alignment % sizeof(uint16_t) == 0 && !PLANTED) {",
+        "memory",
+        "traffic of a row",
+        "202 bytes: 14.25 instructions",
+    ),
 ]

@@ -37,6 +37,23 @@ struct CallCounts {
 
 CallCounts& call_counts();
 
+/// What the warps of launches asked memory for, while it is counted; the stacks of lanes, which
+/// stand for registers, and parameters are left out. Only the memory build sees it.
+struct WarpTraffic {
+  /// Loads and stores of the lane that had most of them in its warp: instructions, where lanes go
+  /// the same way.
+  std::atomic<int64_t> instructions{0};
+  /// Pieces of 32 bytes that a warp touched, each once, read or written.
+  std::atomic<int64_t> sectors{0};
+};
+
+inline constexpr size_t kSectorBytes = 32;
+
+WarpTraffic& warp_traffic();
+/// Launches that begin from now on are counted, or are not. Counting takes time.
+void count_traffic(bool is_on);
+bool counts_traffic();
+
 /// Counts a wait of this thread.
 void count_wait();
 

@@ -282,6 +282,21 @@ CallCounts& call_counts() {
   return counts;
 }
 
+WarpTraffic& warp_traffic() {
+  static WarpTraffic traffic;
+  return traffic;
+}
+
+static std::atomic<bool> is_traffic_counted{false};
+
+void count_traffic(bool is_on) {
+  is_traffic_counted = is_on;
+}
+
+bool counts_traffic() {
+  return is_traffic_counted;
+}
+
 static thread_local int64_t waits_of_thread = 0;
 
 void count_wait() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "tests/emulated/runtime/counts.h"
 
@@ -44,6 +45,13 @@ struct Launch {
   std::atomic<bool> is_ordered{false};
 };
 
+/// A lane's loads and stores.
+struct LaneTraffic {
+  std::vector<uintptr_t> sectors;
+  int64_t instructions = 0;
+  uintptr_t end = 0;  // of the last one
+};
+
 /// What a kernel may touch beside memory of its device and page-locked memory.
 struct OwnMemory {
   uintptr_t stack, stack_bytes, parameters, parameter_bytes;
@@ -53,6 +61,7 @@ struct OwnMemory {
   Launch* launch;
   bool holds_sms;
   KernelCounts* counts;
+  LaneTraffic* traffic;  // null where it is not counted
 };
 
 /// Ends the process unless a kernel may touch this. `own`: null for copies of a stream. Returns

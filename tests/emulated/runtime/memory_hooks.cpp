@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 namespace emulated {
 namespace {
@@ -15,6 +16,19 @@ inline void count_far(int64_t bytes) {
   call_counts().far_bytes.fetch_add(bytes, std::memory_order_relaxed);
   if (!own_memory->holds_sms) return;
   call_counts().far_bytes_holding_sms.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+/// By the runtime, whose list may grow meanwhile, and not by the lane. Parts of 16 aligned bytes
+/// that follow each other are one instruction: this compiler copies such words in parts.
+void count_access(uintptr_t address, size_t bytes) {
+  constexpr uintptr_t kWord = 16;
+  const OwnMemory* const lane = std::exchange(own_memory, nullptr);
+  const OnDevice on_device;
+  LaneTraffic& traffic = *lane->traffic;
+  traffic.sectors.push_back(address / kSectorBytes);
+  traffic.instructions += address != traffic.end || address % kWord == 0 ? 1 : 0;
+  traffic.end = address + bytes;
+  own_memory = lane;
 }
 
 template <size_t kBytes, Touch kTouch>
@@ -32,6 +46,7 @@ inline void check(const void* memory, const char* what) {
   }
   const bool is_far = check_kernel(own_memory, own_memory->device, address, kBytes, what);
   check_warps(*own_memory, address, kBytes, kTouch);
+  if (own_memory->traffic != nullptr && is_allocated(memory)) count_access(address, kBytes);
   if (!is_far) return;
   count_far(kBytes);
   if (kTouch == Touch::kRead) own_memory->counts->far_reads.fetch_add(1, std::memory_order_relaxed);

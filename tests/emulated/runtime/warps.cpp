@@ -30,6 +30,7 @@ struct Grid {
   LaunchShape shape;
   LaunchBody body;
   bool holds_sms;
+  bool has_traffic;  // is counted
   KernelCounts* counts;
   Launch launch;
   uint32_t warps_per_block;
@@ -46,6 +47,7 @@ struct ReadWorker {
   std::unique_ptr<Fiber> fiber;
   const Grid* grid = nullptr;
   OwnMemory own{};
+  LaneTraffic traffic;
   State state = kEnded;
   unsigned thread = 0, block = 0;
   // Where it meets the others, with what, and the answer.
@@ -85,9 +87,10 @@ class Warp {
       const auto ended = std::count_if(lanes_, lanes_ + num_slots_, [](const ReadWorker& lane) {
         return lane.state == ReadWorker::kEnded;
       });
-      if (static_cast<uint32_t>(ended) == num_slots_) return;
+      if (static_cast<uint32_t>(ended) == num_slots_) break;
       meet_all(grid);
     }
+    if (grid.has_traffic) add_traffic();
   }
 
  private:
@@ -112,9 +115,24 @@ class Warp {
                   number,
                   &grid.launch,
                   grid.holds_sms,
-                  grid.counts};
+                  grid.counts,
+                  grid.has_traffic ? &lane.traffic : nullptr};
+      lane.traffic = {};
       order_[i] = i;
     }
+  }
+
+  void add_traffic() const {
+    std::vector<uintptr_t> all;
+    int64_t most = 0;
+    for (uint32_t i = 0; i < num_slots_; ++i) {
+      const LaneTraffic& own = lanes_[i].traffic;
+      most = std::max(most, own.instructions);
+      all.insert(all.end(), own.sectors.begin(), own.sectors.end());
+    }
+    std::sort(all.begin(), all.end());
+    warp_traffic().instructions += most;
+    warp_traffic().sectors += std::unique(all.begin(), all.end()) - all.begin();
   }
 
   void resume(ReadWorker& lane) {
@@ -231,8 +249,12 @@ void run_kernel(const char* kernel, int device, const LaunchShape& shape, const 
                 bool holds_sms) {
   static Workers* const workers = new Workers;
   static thread_local Chance chance;
-  Grid grid{
-      .kernel = kernel, .device = device, .shape = shape, .body = body, .holds_sms = holds_sms};
+  Grid grid{.kernel = kernel,
+            .device = device,
+            .shape = shape,
+            .body = body,
+            .holds_sms = holds_sms,
+            .has_traffic = counts_traffic()};
   static std::atomic<uint32_t> num_launches{0};
   grid.launch.number = ++num_launches;
   grid.counts = &counts_of(kernel);
