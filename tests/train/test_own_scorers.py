@@ -1,5 +1,7 @@
 """Links are scored by a class of the user, in training and in predictions."""
 
+import logging
+
 import numpy as np
 import pytest
 import torch
@@ -87,7 +89,7 @@ def test_arguments_and_weights(store, tmp_path, negatives):
     assert np.allclose(best, all_scores, rtol=1e-4, atol=1e-5)
 
 
-def test_a_constant_scorer_ranks_as_chance(store, tmp_path):
+def test_a_constant_scorer_ranks_as_chance(store, tmp_path, caplog):
     settings = config(
         store.path,
         tmp_path / "run",
@@ -98,7 +100,9 @@ def test_a_constant_scorer_ranks_as_chance(store, tmp_path):
         "links.scorer=own_scorers:Constant",
     )
     # A link among 50 others that tie with it, of which one may be its own destination.
-    assert train(settings)["test_mrr"] == pytest.approx(1 / 26, rel=0.03)
+    with caplog.at_level(logging.INFO):
+        assert train(settings)["test_mrr"] == pytest.approx(1 / 26, rel=0.03)
+    assert "own_scorers:Constant: each link has the score of all of its candidates" in caplog.text
 
 
 def test_a_matrix_has_the_scores_of_pairs():

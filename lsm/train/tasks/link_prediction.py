@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,8 @@ from lsm.run.store import open_at
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.train.tasks.tally import CountTally
 from lsm.train.tasks.task import Counts, Model, Task
+
+logger = logging.getLogger(__name__)
 
 _HITS = (1, 3, 10)
 _TRIED_LINKS = 1000
@@ -225,16 +228,20 @@ class LinkPrediction(Task):
         return link_loss_sum(self._options.loss, scores), counts
 
     def counts(self, model: Model, batch: Batch) -> Counts:
-        """The links' ranks among the candidates of an evaluation."""
+        """The links' ranks among the candidates of an evaluation, and the number of links whose
+        candidates all have the link's score."""
         scores = model(batch)
         if not len(scores):
-            return _counts(scores.new_empty(0))
+            return _counts(scores.new_empty(0)) | {"constant": scores.new_zeros(())}
         assert batch.links is not None, "the model has looked"
         ids, links = batch.n_id_dict, batch.links
         sources = ids[self.edge_type[0]][links.sources].cpu()
         destinations = ids[self.edge_type[2]][links.destinations].cpu()
         scores = scores.cpu()
-        return _counts(self._candidates.ranks(scores, sources, destinations))
+        is_tie = (scores == scores[:, :1]) | scores.isneginf()  # -inf is no candidate
+        constant = is_tie.all(1).sum()
+        ranks = self._candidates.ranks(scores, sources, destinations)
+        return _counts(ranks) | {"constant": constant}
 
     def exact_outputs(self, model: nn.Module, store: GraphStore, split: str) -> dict[str, Any]:
         """Ranks of the links."""
@@ -250,7 +257,13 @@ class LinkPrediction(Task):
         return self.metrics({name: float(value) for name, value in counts.items()}, len(values))
 
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
-        """MRR, and Hits at 1, 3 and 10."""
+        """MRR, and Hits at 1, 3 and 10. Tells if the scorer makes no difference."""
+        if num_seeds and counts.get("constant", 0) == num_seeds:
+            logger.info(  # which one rank shows
+                "links.scorer=%s: each link has the score of all of its candidates, so that the "
+                "MRR is that of chance",
+                self._options.scorer,
+            )
         names = ("mrr", *self.count_names[1:])
         return {
             name: counts[each] / num_seeds if num_seeds else None
