@@ -13,7 +13,9 @@ They take turns over ``--rounds``; ratios are medians over rounds.
 
 MRR: the same models trained for ``--mrr-iters`` iterations with all rows in memory, which changes
 no loss of ours and none of PyG's; test links among 1,000 uniform destinations, all neighbours, by
-one function for both. Prints one JSON line.
+one function for both. Ours also trains for a half, a quarter and an eighth of them.
+``at_equal_mrr`` has PyG's figures over ours times the links that each takes: PyG all, ours the
+least after which its MRR is not lower. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from lsm.nn.options import ModelOptions
 START_BYTES = 8 << 30  # until a process is ready
 FIGURES = ("rows_read_per_link", "seconds_per_link", "cpu_seconds_per_link")
 CANDIDATES = 1000
+PARTS = (8, 4, 2, 1)  # of --mrr-iters, that ours trains for
 
 
 def parse_args() -> argparse.Namespace:
@@ -205,17 +208,35 @@ def mrr(folder: Path, weights: Path, args: argparse.Namespace) -> float:
     return float((1 / ranks).mean())
 
 
-def measure_mrr(folder: Path, args: argparse.Namespace) -> dict[str, float]:
-    """MRR of each way, by its name."""
+def measure_mrr(folder: Path, args: argparse.Namespace) -> dict[str, dict[int, float]]:
+    """MRR of each way, by its name and the number of iterations."""
+    found: dict[str, dict[int, float]] = {"ours": {}}
+    for part in PARTS:
+        iters = max(1, args.mrr_iters // part)
+        run_ours(folder, args, None, "--in-memory", "--warmup", 0, "--iters", iters)
+        found["ours"][iters] = mrr(folder, folder / "weights.pt", args)
     count = ["--warmup", 0, "--iters", args.mrr_iters]
-    run_ours(folder, args, None, "--in-memory", *count)
-    found = {"ours": mrr(folder, folder / "weights.pt", args)}
     for negatives in numbers(args.negatives) if args.peer_python else []:
         weights = folder / "peer.pt"
         options = ["--features", "memory", "--weights", weights, *count]
         run_peer(folder, args, None, negatives, *options)
-        found[f"PyG, {negatives}"] = mrr(folder, weights, args)
+        found[f"PyG, {negatives}"] = {args.mrr_iters: mrr(folder, weights, args)}
     return found
+
+
+def at_equal_mrr(
+    ratios: dict[str, dict[str, float]], found: dict[str, dict[int, float]]
+) -> dict[str, dict[str, float] | None]:
+    """``ratios`` times the links of PyG over those of ours that reach its MRR; None: none did."""
+    equal: dict[str, dict[str, float] | None] = {}
+    for name, figures in ratios.items():
+        ((iters, aim),) = found[name].items()
+        enough = [own for own, value in found["ours"].items() if value >= aim]
+        equal[name] = None
+        if enough:
+            more = iters / min(enough)
+            equal[name] = {key: round(value * more, 2) for key, value in figures.items()}
+    return equal
 
 
 def ratios(runs: dict[str, list[dict]]) -> dict[str, dict[str, float]]:
@@ -259,6 +280,8 @@ def main() -> None:
         runs = take_turns(args.rounds, turns)
         found = measure_mrr(folder, args) if args.mrr_iters else {}
         record = {"graph": about(store), "runs": runs, "ratios": ratios(runs), "mrr": found}
+        if found:
+            record["at_equal_mrr"] = at_equal_mrr(record["ratios"], found)
         publish(record, args)
 
 
