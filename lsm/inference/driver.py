@@ -36,7 +36,7 @@ from lsm.inference.network import Model, Network, cut
 from lsm.inference.options import WORK, InferenceOptions, check_out
 from lsm.inference.outputs import Plan
 from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_parquet
-from lsm.inference.plan import choose_plan
+from lsm.inference.plan import plan_inference
 from lsm.inference.sampled import SampledNetwork, plan_sampled
 from lsm.inference.stage import Resources, SizedStage, Stage, TooLittleMemoryError, workers
 from lsm.inference.state import State
@@ -133,13 +133,13 @@ class _Inference:
             ) from None
 
     def plan(self, pool: ThreadPoolExecutor, num_threads: int) -> Plan:
-        """The stages of the route that the options name, or that reads least."""
+        """The stages of the route that the options name."""
         network, store, options = self.network, self._store, self._options
         common = self._out / WORK, options, Resources(pool, num_threads, self.free_bytes)
         if isinstance(network, SampledNetwork):
             assert options.sampled is not None, "the network is sampled by it"
             return plan_sampled(network, store, options.sampled, *common)
-        return choose_plan(network, store, options)(network, store, self._topologies, *common)
+        return plan_inference(network, store, self._topologies, *common)
 
     def run(self, plan: Plan) -> dict[str, Any]:
         state = State(self._out / WORK, self._world)

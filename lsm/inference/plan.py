@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -18,25 +18,43 @@ from lsm.graph.types import EdgeType
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.gather import GatherStage
 from lsm.inference.intervals import IntervalStage, Projected, ProjectStage
-from lsm.inference.link_outputs import LinkOutputs
+from lsm.inference.levels import Level, needed_levels, needed_nodes
 from lsm.inference.network import BlockLayer, Network
 from lsm.inference.options import InferenceOptions
 from lsm.inference.outputs import Outputs, Plan, counts, outputs_of
+from lsm.inference.route_bytes import gather_moves_less
 from lsm.inference.stage import Resources, Sink, Stage
 from lsm.inference.streamed import Streamed
 from lsm.inference.typed_intervals import TypedIntervalStage
 from lsm.storage.options import StorageOptions
 
-Topologies = Mapping[EdgeType, Topology]
-_EDGES_AT_ONCE = 1 << 22
-_SMALL_SHARE = 16  # fewer nodes reach few others, which blocks alone compute
+
+@dataclass(frozen=True)
+class _Job:
+    """An inference to plan. work: the folder of files. needed: as of needed_nodes()."""
+
+    network: Network
+    store: GraphStore
+    topologies: Mapping[EdgeType, Topology]
+    work: Path
+    options: InferenceOptions
+    resources: Resources
+    outputs: Outputs
+    levels: Sequence[Level]
+    needed: Sequence[Mapping[str, Tensor]] | None
 
 
-def choose_plan(
-    network: Network, store: GraphStore, options: InferenceOptions
-) -> Callable[..., Plan]:
-    """The route that ``options`` name, or the one that reads less. Raises ValueError if the model
-    cannot take it."""
+def plan_inference(
+    network: Network,
+    store: GraphStore,
+    topologies: Mapping[EdgeType, Topology],
+    work: Path,
+    options: InferenceOptions,
+    resources: Resources,
+) -> Plan:
+    """The stages of the route that ``options`` name. ``auto`` is ``gather`` for layers that do not
+    stream, for types, and where it moves fewer bytes. Raises ValueError if the model cannot take
+    the route."""
     opaque = [
         _name(number, name, store)
         for number, level in enumerate(network.layers, 1)
@@ -47,68 +65,36 @@ def choose_plan(
         raise ValueError(
             "--route: intervals takes GCN, GIN, GAT, GraphConv and GraphSAGE with mean, sum or max "
             "and, with types, rsage, rgcn and rgat, all without values of edges; "
-            f"{opaque[0]} of the model is something else; use --route gather"
+            f"{opaque[0]} of the model is something else, or uses values of edges; use --route "
+            "gather"
         )
-    is_small = options.nodes is not None and (
-        _SMALL_SHARE * len(options.nodes) < store.nodes(network.node_type).num_nodes
-    )
-    if options.links is not None:
-        marks = options.links.wanted(counts(store)).values()
-        is_small = all(_SMALL_SHARE * int(mark.sum()) < len(mark) for mark in marks)
-    streams = not (opaque or network.inputs or is_small)
-    if options.route == "intervals" or (options.route == "auto" and streams):
-        return plan_typed_intervals if network.inputs else plan_intervals
-    return plan_gather
+    outputs = outputs_of(network.widths, store, network.node_type, options, work)
+    levels, num_nodes = needed_levels(network, outputs), counts(store)
+    route, needed = options.route, None
+    if route != "intervals":
+        needed = needed_nodes(levels, outputs, network, topologies, num_nodes, options.links)
+    if route == "auto" and (opaque or network.inputs):
+        route = "gather"
+    elif route == "auto":
+        (edges,), (features,) = topologies.values(), _features(store).values()
+        is_less = gather_moves_less(levels, needed, edges, features.row_bytes)
+        route = "gather" if is_less else "intervals"
+    job = _Job(network, store, topologies, work, options, resources, outputs, levels, needed)
+    if route == "intervals" and not network.inputs:
+        return _plan_intervals(job)
+    return _plan_levels(route, job)
 
 
-def plan_gather(
-    network: Network,
-    store: GraphStore,
-    topologies: Topologies,
-    work: Path,
-    options: InferenceOptions,
-    resources: Resources,
-) -> Plan:
-    """The stages of the route ``gather``: the maps of inputs, then each layer by type."""
-    return _plan_levels("gather", network, store, topologies, work, options, resources)
-
-
-def plan_typed_intervals(
-    network: Network,
-    store: GraphStore,
-    topologies: Topologies,
-    work: Path,
-    options: InferenceOptions,
-    resources: Resources,
-) -> Plan:
-    """The stages of the route ``intervals`` of a graph with types. Precondition: each layer has a
-    form that streams."""
-    return _plan_levels("intervals", network, store, topologies, work, options, resources)
-
-
-def _plan_levels(
-    route: str,
-    network: Network,
-    store: GraphStore,
-    topologies: Topologies,
-    work: Path,
-    options: InferenceOptions,
-    resources: Resources,
-) -> Plan:
+def _plan_levels(route: str, job: _Job) -> Plan:
     """The maps of inputs, then each layer by type."""
+    network, store, topologies, options = job.network, job.store, job.topologies, job.options
+    resources, outputs, levels, work = job.resources, job.outputs, job.levels, job.work
     threads = native.ThreadPool(resources.num_threads if route == "intervals" else 1)
     num_nodes = counts(store)
-    outputs = outputs_of(network.widths, store, network.node_type, options, work)
-    levels = needed_levels(network, outputs)
-    wanted = _wanted(levels, outputs, network, topologies, num_nodes, options.links)
     stages: list[Stage] = []
     written: list[list[ArrayFile]] = []
     freed: list[list[ArrayFile]] = []
-    before: dict[str, FeatureFiles] = {
-        name: store.nodes(name).feature_files
-        for name in store.node_types
-        if store.nodes(name).features is not None
-    }
+    before = _features(store)
     from_store, held = True, list[ArrayFile]()
     for place, level in enumerate(levels):
         made: dict[str, ArrayFile] = {}
@@ -139,7 +125,7 @@ def _plan_levels(
                     {each: before[each] for each in layer.source_types if each in before},
                     num_nodes,
                     sink,
-                    None if wanted is None else wanted[place][name],
+                    None if job.needed is None else job.needed[place][name],
                     resources,
                     _storage(options, before, from_store),
                     title,
@@ -158,21 +144,12 @@ def _plan_levels(
     return Plan(route, stages, outputs, written, freed)
 
 
-def plan_intervals(
-    network: Network,
-    store: GraphStore,
-    topologies: Topologies,
-    work: Path,
-    options: InferenceOptions,
-    resources: Resources,
-) -> Plan:
-    """The stages of the route ``intervals``: the first layer's rows of the features, then each
-    layer. Precondition: each layer has a form that streams."""
-    outputs, name = (
-        outputs_of(network.widths, store, network.node_type, options, work),
-        network.node_type,
-    )
-    levels = needed_levels(network, outputs)
+def _plan_intervals(job: _Job) -> Plan:
+    """The first layer's rows of the features, then each layer of a graph without types.
+    Precondition: each layer has a form that streams."""
+    network, store, topologies, options = job.network, job.store, job.topologies, job.options
+    resources, outputs, levels, work = job.resources, job.outputs, job.levels, job.work
+    name = network.node_type
     num_nodes = store.nodes(name).num_nodes
     threads = native.ThreadPool(resources.num_threads)
     rows = [
@@ -212,6 +189,15 @@ def plan_intervals(
     return Plan("intervals", stages, outputs, written, freed)
 
 
+def _features(store: GraphStore) -> dict[str, FeatureFiles]:
+    """The files of the features, by type; a type without features is absent."""
+    return {
+        name: store.nodes(name).feature_files
+        for name in store.node_types
+        if store.nodes(name).features is not None
+    }
+
+
 def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:
     """The files of a layer's rows."""
     streamed = cast(Streamed, layer.streamed)
@@ -229,21 +215,6 @@ def _rows_file(path: Path, num_nodes: int, width: int) -> ArrayFile:
 
 def _as_it_is(rows: Tensor) -> Tensor:
     return rows
-
-
-@dataclass(frozen=True)
-class Level:
-    """The rows after ``number`` layers, by type; number 0: the maps of inputs."""
-
-    number: int
-    by_type: Mapping[str, BlockLayer]
-
-
-def needed_levels(network: Network, outputs: Outputs) -> list[Level]:
-    """The levels that the outputs need, in their order."""
-    last = len(network.layers) if outputs.has_scores else network.embedding_level
-    levels = [Level(0, network.inputs)] if network.inputs else []
-    return levels + [Level(i + 1, network.layers[i]) for i in range(last)]
 
 
 def output_writers(network: Network, outputs: Outputs, number: int, node_type: str) -> list:
@@ -283,45 +254,3 @@ def _storage(
 def _name(number: int, node_type: str, store: GraphStore) -> str:
     text = f"layer {number}" if number else "inputs"
     return f"{text} of {node_type}" if store.is_typed else text
-
-
-def _wanted(
-    levels: Sequence[Level],
-    outputs: Outputs,
-    network: Network,
-    topologies: Topologies,
-    num_nodes: Mapping[str, int],
-    links: LinkOutputs | None,
-) -> list[dict[str, Tensor]] | None:
-    """The nodes to compute at each level by type, [N] bool; None: all."""
-    if outputs.selection is None and links is None:
-        return None
-
-    def nothing() -> dict[str, Tensor]:
-        return {name: torch.zeros(count, dtype=torch.bool) for name, count in num_nodes.items()}
-
-    masks = nothing()
-    if links is not None:
-        masks |= links.wanted(num_nodes)
-    else:
-        masks[network.node_type][outputs.selection] = True
-    found = [masks]
-    for level in levels[:0:-1]:
-        masks = {name: mask.clone() for name, mask in found[0].items()}
-        for name, layer in level.by_type.items():
-            for each in layer.edge_types:
-                _mark_sources(masks[each[0]], found[0][name], topologies[each])
-        found.insert(0, masks)
-    return found
-
-
-def _mark_sources(sources: Tensor, wanted: Tensor, topology: Topology) -> None:
-    """Marks the sources of all edges into the ``wanted`` nodes."""
-    ids = wanted.nonzero().view(-1)
-    first = topology.indptr[ids]
-    counts = topology.indptr[ids + 1] - first
-    parts = (counts.cumsum(0) // _EDGES_AT_ONCE).diff().nonzero().view(-1) + 1
-    for begin, count in zip(first.tensor_split(parts), counts.tensor_split(parts), strict=True):
-        start = begin - (count.cumsum(0) - count)
-        places = torch.arange(int(count.sum())) + start.repeat_interleave(count)
-        sources[topology.indices[places].long()] = True
