@@ -21,8 +21,9 @@ from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.interval_memory import IntervalMemory, Needs, enough_with_reads, read_options
+from lsm.inference.reductions import Reduction, StreamedBatch
 from lsm.inference.stage import Finish, Resources, Sink, bytes_read, runs_of, sum_over
-from lsm.inference.streamed import Reduction, Streamed
+from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
@@ -264,7 +265,7 @@ class IntervalStage:
         streaming = stream_rows(z, files, len(kept), self._num_nodes, batch_rows)
         batches = kept.split(batch_rows) if len(kept) else ()
         for number, rows in enumerate(chain(batches, streaming)):
-            self._reduction.add(edges, self._threads, number, rows, own, reduced)
+            self._reduction.add(StreamedBatch(edges, self._threads, number, rows), own, reduced)
         return reduced
 
     def _emit(self, first: int, reduced: Tensor, own: Tensor | None) -> int:

@@ -14,6 +14,17 @@ from lsm import native
 _LEAST_TOTAL = 1e-16  # of attention weights; PyG's softmax adds as much
 
 
+@dataclass(frozen=True)
+class StreamedBatch:
+    """Rows z of sources that stream by: those of batch ``number`` of the ``edges``, which
+    ``threads`` reduce."""
+
+    edges: native.IntervalEdges
+    threads: native.ThreadPool
+    number: int
+    rows: Tensor
+
+
 class Reduction(ABC):
     """The way in which a destination reduces the rows z of its sources, which come in their order.
 
@@ -31,17 +42,9 @@ class Reduction(ABC):
         """The rows [count, width(width)] float32 of destinations without sources."""
 
     @abstractmethod
-    def add(
-        self,
-        edges: native.IntervalEdges,
-        threads: native.ThreadPool,
-        batch: int,
-        rows: Tensor,
-        own: Tensor | None,
-        reduced: Tensor,
-    ) -> None:
-        """Adds the ``rows`` z of a batch of sources to the ``reduced`` rows of the destinations,
-        whose rows s are ``own``."""
+    def add(self, batch: StreamedBatch, own: Tensor | None, reduced: Tensor) -> None:
+        """Adds the rows z of a batch of sources to the ``reduced`` rows of the destinations, whose
+        rows s are ``own``."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,10 @@ class ElementWise(Reduction):
         """As Reduction.start()."""
         return torch.full((count, width), 0.0 if self.name == "sum" else -torch.inf)
 
-    def add(
-        self,
-        edges: native.IntervalEdges,
-        threads: native.ThreadPool,
-        batch: int,
-        rows: Tensor,
-        own: Tensor | None,
-        reduced: Tensor,
-    ) -> None:
+    def add(self, batch: StreamedBatch, own: Tensor | None, reduced: Tensor) -> None:
         """As Reduction.add()."""
-        edges.reduce(threads, batch, rows, getattr(native.Reduction, self.name), reduced)
+        kind = getattr(native.Reduction, self.name)
+        batch.edges.reduce(batch.threads, batch.number, batch.rows, kind, reduced)
 
 
 @dataclass(frozen=True)
@@ -98,18 +94,13 @@ class Attention(Reduction):
         rows[:, num_values : num_values + self.heads] = -torch.inf
         return rows
 
-    def add(
-        self,
-        edges: native.IntervalEdges,
-        threads: native.ThreadPool,
-        batch: int,
-        rows: Tensor,
-        own: Tensor | None,
-        reduced: Tensor,
-    ) -> None:
+    def add(self, batch: StreamedBatch, own: Tensor | None, reduced: Tensor) -> None:
         """As Reduction.add()."""
         assert own is not None, "takes_own"
-        edges.attend(threads, batch, rows, own, self.heads, self.slope, self.weights, reduced)
+        weights = self.weights
+        batch.edges.attend(
+            batch.threads, batch.number, batch.rows, own, self.heads, self.slope, weights, reduced
+        )
 
     def means(self, reduced: Tensor) -> Tensor:
         """The weighted means of ``reduced`` rows, by head: [n, heads, channels]."""

@@ -23,6 +23,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.interval_memory import IntervalMemory, Needs
 from lsm.inference.intervals import CHUNK_ROWS, stream_rows
+from lsm.inference.reductions import StreamedBatch
 from lsm.inference.stage import Finish, Resources, Sink, bytes_read
 from lsm.inference.streamed import Streamed, TypedStreamed
 from lsm.storage.engine import Storage
@@ -183,7 +184,8 @@ class TypedIntervalStage:
         batches = stream_rows(source, files, 0, num_sources, size)
         for number, rows in enumerate(batches):
             self._project(rows, partial(_source_rows, streamed), z)
-            reduction.add(edges, self._threads, number, z[: len(rows)], own, reduced)
+            batch = StreamedBatch(edges, self._threads, number, z[: len(rows)])
+            reduction.add(batch, own, reduced)
         return reduced
 
     def _project(self, rows: Tensor, project: Callable[[Tensor], Tensor], out: Tensor) -> None:

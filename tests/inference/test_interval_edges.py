@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.inference.reductions import Attention
+from lsm.inference.reductions import Attention, StreamedBatch
 
 NODES, EDGES = 70, 600
 HEADS, CHANNELS, SLOPE = 3, 11, 0.2
@@ -88,7 +88,7 @@ def attended(indptr, indices, rows, own, weights, interval, batch_rows, num_thre
     mine = torch.from_numpy(own[first:last])
     for batch in range(edges.num_batches):
         part = torch.from_numpy(rows[batch * batch_rows : (batch + 1) * batch_rows])
-        reduction.add(edges, pool, batch, part, mine, reduced)
+        reduction.add(StreamedBatch(edges, pool, batch, part), mine, reduced)
     return reduction.means(reduced).numpy()
 
 
