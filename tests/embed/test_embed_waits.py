@@ -9,9 +9,8 @@ import pytest
 from lsm.embed import job, trainer
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.trainer import EmbedTrainer
-from lsm.run.loop import Loop
 from support.triples import config, make_triples
-from support.waits import finding_waits
+from support.waits import watch
 
 EVERY = 3
 CASES = {
@@ -42,31 +41,15 @@ def steps(run_dir):
 def test_batches_do_not_wait(store, tmp_path, monkeypatch, case):
     monkeypatch.setattr(job, "EdgeTrainer", partial(EdgeTrainer, is_twin=True))
     trainer.train(config(store, tmp_path / "each", *CASES[case]))
-    in_batches, num_reads = [], 0
-    train, read = EmbedTrainer.train, Loop._read
-
-    def watched_train(self, edges):
-        with finding_waits(in_batches):
-            return train(self, edges)
-
-    def counted_read(self):
-        nonlocal num_reads
-        found = []
-        with finding_waits(found):
-            read(self)
-        assert len(found) <= 1, found
-        num_reads += len(found)
-
-    monkeypatch.setattr(EmbedTrainer, "train", watched_train)
-    monkeypatch.setattr(Loop, "_read", counted_read)
+    waits = watch(monkeypatch, EmbedTrainer)
     monkeypatch.setattr(trainer, "read_every", lambda config, device: EVERY)
     trainer.train(config(store, tmp_path / "few", *CASES[case]))
-    assert set(in_batches) == set()
+    assert set(waits.in_iterations) == set()
     found = steps(tmp_path / "few")
     assert found == steps(tmp_path / "each")
     epochs = max(each["epoch"] for each in found)
     per_epoch = max(each["iteration"] for each in found) + 1
-    assert num_reads == epochs * -(-per_epoch // EVERY)
+    assert waits.num_reads == epochs * -(-per_epoch // EVERY)
 
 
 def test_a_loss_that_is_not_finite_is_seen_before_a_checkpoint(store, tmp_path, monkeypatch):

@@ -6,12 +6,16 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from lsm.run.loop import Loop
 
 WAITING = {
     *("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount"),
@@ -78,3 +82,32 @@ def finding_waits(found: list[str]) -> Iterator[None]:
     """Adds to ``found`` the calls of this thread that would wait if tensors were on a GPU."""
     with _Operators(found), _Calls(found):
         yield
+
+
+@dataclass
+class Waits:
+    """Calls that wait: those of iterations, and the number of reads of losses."""
+
+    in_iterations: list[str] = field(default_factory=list)
+    num_reads: int = 0
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, trainer: type) -> Waits:
+    """Collects the waits of the ``trainer``'s iterations, and of the reads of their losses, of
+    which each waits once at most."""
+    waits, train, read = Waits(), trainer.train, Loop._read
+
+    def watched_train(self, batch):
+        with finding_waits(waits.in_iterations):
+            return train(self, batch)
+
+    def counted_read(self):
+        found = []
+        with finding_waits(found):
+            read(self)
+        assert len(found) <= 1, found
+        waits.num_reads += len(found)
+
+    monkeypatch.setattr(trainer, "train", watched_train)
+    monkeypatch.setattr(Loop, "_read", counted_read)
+    return waits

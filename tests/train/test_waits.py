@@ -7,11 +7,11 @@ from torch_geometric.data import Data
 
 import lsm
 from lsm.data.typed.synth import synthesize_typed
-from lsm.run.loop import Loop, read_every
+from lsm.run.loop import read_every
 from lsm.train import trainer
 from support.link_runs import link_store, typed_link_store
 from support.training import config, losses, make_store
-from support.waits import finding_waits
+from support.waits import finding_waits, watch
 
 EVERY = 3
 
@@ -71,30 +71,18 @@ def test_iterations_do_not_wait(stores, tmp_path, monkeypatch, case):
     name, *settings = CASES[case]
     settings = (*settings, "storage.engine=memory", "train.num_threads=1")
     trainer.train(config(stores / name, tmp_path / "each", *settings))
-    in_steps, num_reads = [], 0
-    train, read = trainer.Trainer.train, Loop._read
-
-    def watched_train(self, batch):
-        with finding_waits(in_steps):
-            return train(self, batch)
-
-    def counted_read(self):
-        nonlocal num_reads
-        found = []
-        with finding_waits(found):
-            read(self)
-        assert len(found) <= 1, found
-        num_reads += len(found)
-
-    monkeypatch.setattr(trainer.Trainer, "train", watched_train)
-    monkeypatch.setattr(Loop, "_read", counted_read)
+    waits = watch(monkeypatch, trainer.Trainer)
     monkeypatch.setattr(trainer, "read_every", lambda config, device: EVERY)
     trainer.train(config(stores / name, tmp_path / "few", *settings))
-    assert {each for each in in_steps if not each.startswith(KNOWN.get(case, ()))} == set()
+    assert {
+        each for each in waits.in_iterations if not each.startswith(KNOWN.get(case, ()))
+    } == set()
     found = losses(tmp_path / "few")
     assert found == losses(tmp_path / "each")
     last = max(iteration for _, iteration, _ in found) + 1
-    assert num_reads == 2 * -(-last // EVERY)  # epochs; a read for every few iterations and the end
+    assert waits.num_reads == 2 * -(
+        -last // EVERY
+    )  # epochs; a read for every few iterations and the end
 
 
 def test_a_watch_sees_what_waits():
