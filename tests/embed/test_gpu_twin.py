@@ -87,16 +87,18 @@ def test_blocks_of_any_size_have_the_same_gradients(model, edges_at_once, monkey
 
 @pytest.mark.parametrize(("chunks", "count"), [(0, 10), (1, 10), (2, 6), (4, 4)])
 @pytest.mark.parametrize("model", ["complex", "transe_l1", "transe_l2"])
-def test_the_cache_of_a_gpu_decides_on_no_bit(model, chunks, count, monkeypatch):
-    """Of each side four whole chunks, and a rest."""
+def test_blocks_of_several_chunks_have_the_same_gradients(model, chunks, count, monkeypatch):
+    """Of each side four whole chunks, and a rest. Distances by L1 are native: equal to the bit.
+    Torch's product of two matrices may sum in another order than its product of many."""
     expected, _ = gradients(options_of(model=model))
     calls, losses = [], gpu_kernels.losses
     monkeypatch.setattr(gpu_kernels, "losses", lambda *each: calls.append(losses(*each)))
     monkeypatch.setattr(gpu_gradients, "_cached_bytes", lambda _device: 4 * 30 * 5 * chunks)
     found, _ = gradients(options_of(model=model))
     assert len(calls) == count
-    assert found.loss == expected.loss
-    assert torch.equal(found.grads, expected.grads)
+    tolerance = 0 if model == "transe_l1" else 1e-5
+    torch.testing.assert_close(found.loss, expected.loss, rtol=tolerance, atol=0)
+    torch.testing.assert_close(found.grads, expected.grads, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("num_negatives", [30, "all"])

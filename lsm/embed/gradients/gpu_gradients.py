@@ -3,8 +3,9 @@
 Native kernels form queries, turn scores into losses and gradients, and carry gradients back to the
 rows of edges; torch computes the matrix products. With ``gpu_scores=fused``, Triton kernels go from
 queries to losses and gradients without scores in memory. The gradients equal those of
-``gradients.edge_gradients`` for the same negatives; the order of every sum is a function of the
-batch alone.
+``gradients.edge_gradients`` for the same negatives. The order of every sum of a native kernel is a
+function of the batch alone; a matrix product may also depend on the device, whose cache decides how
+many chunks one product computes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from lsm.embed.sides import sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 
 SCORE_BYTES = 1 << 29
-"""Maximum size of the scores in memory at the same time. Parts of a chunk have this size, so that
-the order of sums is the same on every device."""
+"""Maximum size of the scores in memory at the same time. Parts of a chunk have this size on every
+device."""
 
 
 def import_fused_softmax() -> ModuleType:
