@@ -37,6 +37,7 @@ def equal_pairs_by_torch(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tenso
 def pairs_in_sorted(ordered: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Every row and place with ``ordered[place] == wanted[row]``: [p] each, both ascending.
     ``ordered``: ids, ascending, which may repeat."""
+    wanted = wanted.contiguous()  # a column has strides; torch would copy it twice
     first = torch.searchsorted(ordered, wanted)
     num_equal = torch.searchsorted(ordered, wanted, right=True) - first
     rows = torch.repeat_interleave(num_equal)
