@@ -33,6 +33,7 @@ export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA)
 CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 # An editable install knows only the modules of its time, so a new module requires a new install.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
+INSTALL := cmake/install_packages.sh
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-wheels
@@ -230,14 +231,7 @@ test-launch: setup
 	  PATH="$$PATH:/usr/sbin:/sbin"; \
 	  command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
-	[ -z "$$missing" ] && exit 0; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing:$$missing"; \
-	  export DEBIAN_FRONTEND=noninteractive; \
-	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null; \
-	else \
-	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; \
-	fi
+	[ -z "$$missing" ] || $(INSTALL) $$missing
 	$(PIP) mpi4py
 	$(BIN)/python -m pytest tests/distributed/test_launchers.py
 
@@ -257,14 +251,10 @@ system:
 	[ -z '$(NATIVE_TESTS)' ] || echo '#include <doctest/doctest.h>' | \
 	  c++ -E -x c++ - >/dev/null 2>&1 || missing="$$missing doctest-dev"; \
 	[ -z "$$missing" ] && exit 0; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing:$$missing"; \
-	  export DEBIAN_FRONTEND=noninteractive; \
-	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null; \
-	elif [ "$$missing" = ' liburing-dev' ]; then \
+	if [ "$$missing" = ' liburing-dev' ] && ! $(INSTALL) --can; then \
 	  echo 'liburing-dev is missing: building without the io_uring engine'; \
 	else \
-	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; \
+	  $(INSTALL) $$missing; \
 	fi
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Python 3.11 or newer is needed: make PYTHON=python3.12 ...' >&2; exit 1; }

@@ -4,18 +4,10 @@
 # Says what is missing, and fails, where one of them cannot be had.
 set -eu
 folder=${1:?usage: get_guest.sh FOLDER}
+install=$(dirname "$0")/../../cmake/install_packages.sh
 mkdir -p "$folder"
 
-if ! command -v qemu-system-x86_64 >/dev/null; then
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo 'installing: qemu-system-x86'
-    export DEBIAN_FRONTEND=noninteractive
-    { apt-get update && apt-get install -y --no-install-recommends qemu-system-x86; } >/dev/null
-  else
-    echo 'no qemu-system-x86_64; install it with: sudo apt-get install qemu-system-x86' >&2
-    exit 1
-  fi
-fi
+command -v qemu-system-x86_64 >/dev/null || "$install" qemu-system-x86
 
 if [ -n "${GUEST_KERNEL:-}" ]; then
   cp "$GUEST_KERNEL" "$folder/vmlinuz"
@@ -38,7 +30,7 @@ get_package() {
 }
 
 # Again with a new index, where the one there is may be empty or name what has been replaced.
-get_package || { [ "$(id -u)" = 0 ] && apt-get update >/dev/null 2>&1 && get_package; } || {
+get_package || { [ "$(id -u)" = 0 ] && "$install" && get_package; } || {
   echo 'apt has no kernel to download; name one: GUEST_KERNEL=/boot/vmlinuz-...' >&2
   exit 1
 }
