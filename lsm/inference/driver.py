@@ -32,7 +32,8 @@ from lsm.distributed import collectives
 from lsm.distributed.environment import World
 from lsm.distributed.machine_share import cores_per_rank
 from lsm.inference.arrays import REMEDY, ArrayFile
-from lsm.inference.network import Model, Network, cut
+from lsm.inference.cut import cut
+from lsm.inference.network import Model, Network
 from lsm.inference.options import WORK, InferenceOptions, check_out
 from lsm.inference.outputs import Plan
 from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_parquet

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from lsm.data.graph_store import GraphStore
-from lsm.inference.network import Model, end_of
+from lsm.inference.cut import end_of
+from lsm.inference.network import Model
 from lsm.inference.options import InferenceOptions, Sampled
 from lsm.inference.outputs import Outputs, Plan, outputs_of
 from lsm.inference.stage import Finish, Resources, TooLittleMemoryError
