@@ -164,6 +164,15 @@ def current(device: torch.device) -> AbstractContextManager[None]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def used_here(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, which this thread's current stream uses from now on, whatever stream it was
+    allocated in. Once it is released, torch's allocator keeps its memory until that stream has done
+    the work that it then has. Does nothing for the host."""
+    if tensor.is_cuda:
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    return tensor
+
+
 def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """``tensor`` of the host or of ``device`` on ``device``. The current stream copies it, through
     page-locked memory, and this thread does not wait."""

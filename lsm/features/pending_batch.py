@@ -9,6 +9,7 @@ import torch
 from lsm.cache.planner import Plan
 from lsm.comm.request import NO_PLACES, Request
 from lsm.core.counters import BY_SOURCE, COUNTERS, EXCHANGED, SPANS
+from lsm.core.device import used_here
 from lsm.features.memory import TakeRows
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.read_scheduler import ReadScheduler
@@ -67,7 +68,8 @@ class PendingBatch:
         RuntimeError.
         """
         self._complete(self, timeout_secs)
-        return self.delivered if self._inverse is None else self.delivered[self._inverse]
+        rows = used_here(self.delivered)
+        return rows if self._inverse is None else rows[self._inverse]
 
     def count_by_range(self, ends: Sequence[int]) -> list[list[int]]:
         """Requests and their sources (BY_SOURCE) by range of ids: range k ends before ends[k].

@@ -151,6 +151,4 @@ class GpuTiers:
             rows = torch.empty(shape, dtype=dtype, device=self._device)
             # cuFile ignores streams.
             stream.synchronize()
-        # The memory returns to the allocator only after the training stream's last use.
-        rows.record_stream(torch.cuda.default_stream(self._device))
         return rows

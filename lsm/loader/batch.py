@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lsm import native
-from lsm.core.device import moved
+from lsm.core.device import moved, used_here
 from lsm.graph.types import EDGE, NODE, EdgeType, TypedMap
 from lsm.loader.dgl import to_blocks
 from lsm.loader.layers import Edges, Layer, shapes, typed_edges
@@ -311,6 +311,11 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     if device.type == "cpu":
         return batch
     return _moved(batch, partial(moved, device=device))
+
+
+def used_in_stream(batch: Batch) -> Batch:
+    """``batch``, whose tensors this thread's current stream uses from now on: used_here()."""
+    return _moved(batch, used_here) if torch.cuda.is_initialized() else batch
 
 
 def _moved(batch: Batch, move: Callable[[torch.Tensor], torch.Tensor]) -> Batch:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 from lsm.features.sets import Features
-from lsm.loader.batch import Batch
+from lsm.loader.batch import Batch, used_in_stream
 from lsm.loader.parts import LoaderParts
 from lsm.loader.pipeline import Pipeline
 from lsm.loader.prepared import Prepared, Sample
@@ -146,6 +146,7 @@ class Loader:
         if prepared is None:
             return None
         batch = self._parts.batches.make(prepared.sample, prepared.x, prepared.stats)
+        batch = used_in_stream(batch)
         totals["batches"] += 1
         totals["sampled_nodes"] += batch.num_nodes
         totals["sampled_edges"] += batch.num_edges

@@ -28,3 +28,25 @@ def test_rows_of_a_loader(row_store, rows, planner, staging):
         for ids, _, delivered in deliver(loader, batches(40)):
             assert delivered.is_cuda
             assert torch.equal(delivered.cpu(), torch.from_numpy(rows)[ids])
+
+
+def test_rows_that_a_stream_of_the_consumer_still_uses(row_store, rows):
+    """Their memory goes to no later batch before the stream has read them."""
+    stream, found, requests = torch.cuda.Stream(0), [], batches(40)
+    with (
+        open_features(
+            row_store,
+            options(),
+            device=torch.device("cuda", 0),
+            storage=StorageOptions(engine="posix"),
+            gpu=GpuOptions(),
+        ) as loader,
+        torch.cuda.stream(stream),
+    ):
+        for _, _, delivered in deliver(loader, requests):
+            torch.cuda._sleep(20_000_000)  # cycles: the stream reads long after the batch has gone
+            found.append(delivered.clone())
+            del delivered
+    stream.synchronize()
+    for ids, copied in zip(requests, found, strict=True):
+        assert torch.equal(copied.cpu(), torch.from_numpy(rows)[ids])
