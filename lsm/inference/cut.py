@@ -22,6 +22,7 @@ from lsm.inference.network import BlockLayer, Model, Network
 from lsm.inference.options import InferenceOptions
 from lsm.inference.streamed import stream_conv
 from lsm.inference.trial import MakeLayer, try_layer
+from lsm.inference.typed_layers import cut_typed_layers
 from lsm.inference.typed_network import cut_typed
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.models import SampledGNN
@@ -63,11 +64,13 @@ def _cut(
     if isinstance(model, TypedGNN):
         return cut_typed(model, store, topologies, options.edges)
     if isinstance(model, OwnModel):
-        model = _unwrapped(model, store)
+        _check_values(store)
     if store.is_typed:
-        raise ValueError(
-            f"{store.path} has types of nodes or edges, which {type(model).__name__} does not take"
-        )
+        node_type = model.input_type if isinstance(model, OwnModel) else options.node_type
+        assert node_type is not None, "predict() looks"
+        return cut_typed_layers(model, store, node_type)
+    if isinstance(model, OwnModel):
+        model = model.network
     (edge_type,), (node_type,) = topologies, store.node_types
     width, layers = store.feature_dim, []
     for number, make in enumerate(_layers_of(model), 1):
@@ -116,15 +119,14 @@ def _headed_rows(
     return head(finish(own, sums))
 
 
-def _unwrapped(model: OwnModel, store: GraphStore) -> nn.Module:
-    """The user's module of a run. Raises ValueError if it was trained with values of edges."""
+def _check_values(store: GraphStore) -> None:
+    """Raises ValueError if an own model may have been trained with values of edges."""
     edges = [store.edges(each) for each in store.edge_types]
     if any(each.has_weights or each.has_attr for each in edges):
         raise ValueError(
             f"{store.path} has weights or attributes of edges, which an own model may take, and "
             "lsm predict computes own models layer by layer without them"
         )
-    return model.network
 
 
 def _layers_of(model: Model) -> list[MakeLayer]:

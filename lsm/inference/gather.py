@@ -74,7 +74,8 @@ class GatherStage:
         self._layer, self._wanted, self._pool = layer, wanted, resources.pool
         self._topologies = {each: topologies[each] for each in layer.edge_types}
         self._sources, self._num_nodes, self._storage = sources, num_nodes, storage
-        self._width = max([layer.width, *(files.dim for files in sources.values())])
+        dims = [files.dim for files in sources.values()]
+        self._width = max([layer.width, layer.input_width, *dims])
         self._block_edges = block_edges(self._width, BLOCK_EDGES)
         self._bounds = block_bounds(
             [*self._topologies.values()], num_nodes[layer.node_type], self._block_edges

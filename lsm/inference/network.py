@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,9 +12,9 @@ from lsm.graph.types import EdgeType
 from lsm.inference.blocks import Block
 from lsm.inference.streamed import Streamed, TypedStreamed
 
-Model = nn.Module | Sequence[Callable[[Tensor, Tensor], Tensor]]
+Model = nn.Module | Sequence[Callable[..., Any]]
 """A model whose layers can be computed one by one; or a list of layers, each called with rows
-[n, width] and edge_index [2, e]."""
+[n, width] and edge_index [2, e], or with dicts of them by type."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class BlockLayer:
     """The map of the rows of ``streamed`` to those of the layer."""
     typed: TypedStreamed | None = None
     """The layer of a graph with types as rows that stream by; None: it has no such form."""
+    input_width: int = 0
+    """Width of the rows that ``compute`` makes of ids, of types without rows; 0: none."""
 
     @property
     def source_types(self) -> list[str]:

@@ -75,7 +75,7 @@ class OwnModel(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
-        self._name, self.out_dim = name, out_dim
+        self.name, self.out_dim = name, out_dim
         self.input_type = None if inputs is None else inputs.input_type
         self.embeddings = ModuleDict(_tables(inputs, width))
         self._offered = _OF_ONE_TYPE if inputs is None else _OF_TYPES
@@ -92,7 +92,7 @@ class OwnModel(nn.Module):
         if batch.batch_size == 0:
             return no_outputs(self, self.out_dim)
         positional, named = self._arguments(batch)
-        found = call_own("model.name", self._name, self.network, *positional, **named)
+        found = call_own("model.name", self.name, self.network, *positional, **named)
         return self._of_seeds(found, batch.batch_size).float()
 
     def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -118,7 +118,7 @@ class OwnModel(nn.Module):
             )
             got = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(
-                f"model.name: {self._name}: expected outputs [n, {self.out_dim}]{of_type}, the "
+                f"model.name: {self.name}: expected outputs [n, {self.out_dim}]{of_type}, the "
                 f"{num_seeds} seeds first, got {got}; take the width from the argument out_channels"
             )
         return found[:num_seeds]

@@ -69,14 +69,14 @@ def predict(
     Args:
         run_or_model: The directory of a run of `lsm train`; a model of it; a torch_geometric model
             with ``inference_per_layer``; or a list of layers, each called with rows [n, width] and
-            edge_index [2, e].
+            edge_index [2, e], or in a graph with types with ``x_dict`` and ``edge_index_dict``.
         store: The store; None: that of the run.
         out: Directory to write ``embeddings.npy``, ``scores.npy`` and ``predictions.npy`` to, in a
             folder named after the type for a store with types. It must not exist.
         nodes: all; train, valid or test; a file of ids or names, one a line, or of ids as .npy; or
             ids [n] int64. Of some nodes rows are in order of ids, which ``nodes.npy`` holds.
-        node_type: Their type, for a run of links from nodes of one type to another. None: that of
-            the destinations.
+        node_type: Their type, for a run of links from nodes of one type to another, None: that of
+            the destinations; and for a list of layers in a graph with types.
         links: Of a run of links: pairs to write ``scores.npy`` [n] float32 of, in their order. A
             .npy file of ids [2, n] or [n, 2]; a file with two ids or names a line, between tabs,
             blanks or, in a .csv, commas; or ids [2, n].
@@ -147,6 +147,11 @@ def predict(
             progress=progress,
         )
         if of_links is None:
+            if opened.is_typed and node_type_of_rows is None:
+                raise ValueError(
+                    f"--node-type: expected one of {', '.join(opened.node_types)} with a model "
+                    "that has no run, got None"
+                )
             data = opened.nodes(node_type_of_rows)
             options = replace(
                 options,
