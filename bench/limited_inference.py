@@ -42,6 +42,7 @@ def parse_args() -> argparse.Namespace:
     arguments.add_argument("--nodes", type=int, default=100_000)
     arguments.add_argument("--dim", type=int, default=1024)
     arguments.add_argument("--degree", type=float, default=14.0)
+    arguments.add_argument("--degree-exponent", type=float, default=2.5, help="lsm data synth's")
     arguments.add_argument("--hidden", type=int, default=128)
     arguments.add_argument("--classes", type=int, default=16)
     arguments.add_argument("--models", default=",".join(MODELS))
@@ -155,6 +156,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.workdir) as folder:
         path = Path(folder) / "store"
         size = ["--nodes", args.nodes, "--dim", args.dim, "--avg-degree", args.degree]
+        size += ["--degree-exponent", args.degree_exponent]
         run_lsm("data", "synth", "--out", path, *size, "--no-progress")
         store = lsm.GraphStore.open(path)
         names = args.models.split(",")
