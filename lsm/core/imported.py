@@ -59,6 +59,9 @@ def place_of(error: Exception) -> str:
     none."""
     installed = (str(Path(os.__file__).parent), str(Path(__file__).parents[1]), "<frozen")
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(installed) and "site-packages" not in frame.filename:
-            return f" ({frame.filename}:{frame.lineno})"
+        path = frame.filename
+        # PyG writes the code of its convolutions to files of such names, and removes them.
+        is_generated = Path(path).name.startswith("torch_geometric.")
+        if not (path.startswith(installed) or "site-packages" in path or is_generated):
+            return f" ({path}:{frame.lineno})"
     return ""
