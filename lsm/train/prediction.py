@@ -94,7 +94,7 @@ def predict(
             if the store has them. It needs pyarrow.
         route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
             layer; intervals streams the rows of GraphSAGE, GCN, GIN, GraphConv and GAT in order;
-            auto takes intervals where it can, unless nodes are fewer than a sixteenth. sampled
+            auto takes gather where this moves fewer bytes, else intervals where it can. sampled
             takes any model of `lsm train`, and draws neighbours as the run's test does.
         num_neighbors: Of the route sampled: neighbours per node and hop; -1 takes all. None: those
             of the run's test.
