@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import HeteroConv
 
-from lsm.core.imported import place_of
 from lsm.data.graph_store import GraphStore
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import Block
 from lsm.inference.network import BlockLayer, Model, Network
 from lsm.inference.trial import try_typed_layer
+from lsm.nn.construct import call_own
 from lsm.nn.own_models import OwnModel
 
 TypedCall = Callable[[dict[str, Tensor], dict[EdgeType, Tensor], dict[str, int]], Any]
@@ -67,13 +67,7 @@ class _OnBlocks:
         x = {each: _rows(block, each, width) for each, width in self.widths.items()}
         edges = {each: torch.empty(2, 0, dtype=torch.int64) for each in self.layer.empty_types}
         edges |= {each: block.edges[each].edge_index for each in block.edges}
-        try:
-            found = self.layer.call(x, edges, {name: num_dst})
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:  # the layer is the user's, and may raise anything
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise RuntimeError(f"{self._of(block)}: {text}{place_of(error)}") from error
+        found = call_own(self._of(block), self.layer.call, x, edges, {name: num_dst})
         if isinstance(found, Mapping):
             found = found.get(name)
             if found is None:

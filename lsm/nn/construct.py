@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -41,23 +41,21 @@ def construct(
         ) from error
 
 
-def call_own(option: str, name: str, module: nn.Module, *positional: Any, **named: Any) -> Any:
-    """The result of a module of the user. Errors of memory pass.
+def call_own(title: str, own: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+    """The result of a module of the user, or of one of its methods. Errors of memory pass.
 
     Args:
-        option: The option that names its class, for errors.
-        name: The name of the class, for errors.
-        module: The module.
+        title: The option that names its class, the class and such, for errors.
+        own: The module or the method.
         positional, named: Its arguments.
 
     Raises:
-        RuntimeError: The module raised an error, which the message quotes with its place.
+        RuntimeError: It raised an error, which the message quotes in one line, with its place.
     """
     try:
-        return module(*positional, **named)
+        return own(*positional, **named)
     except (torch.OutOfMemoryError, MemoryError):
         raise
-    except Exception as error:  # the module is the user's, and may raise anything
-        raise RuntimeError(
-            f"{option}: {name}: {type(error).__name__}: {error}{place_of(error)}"
-        ) from error
+    except Exception as error:  # the code is the user's, and may raise anything
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RuntimeError(f"{title}: {text}{place_of(error)}") from error

@@ -118,7 +118,7 @@ class OwnScorer(Scorer):
         source, destination = torch.broadcast_tensors(source, destination)
         shape, width = source.shape[:-1], source.size(-1)
         rows = source.reshape(-1, width), destination.reshape(-1, width)
-        scores = call_own("links.scorer", self._own_name, self.module, *rows)
+        scores = call_own(f"links.scorer: {self._own_name}", self.module, *rows)
         if not isinstance(scores, Tensor) or scores.shape != rows[0].shape[:1]:
             got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(

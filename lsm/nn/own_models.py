@@ -92,7 +92,7 @@ class OwnModel(nn.Module):
         if batch.batch_size == 0:
             return no_outputs(self, self.out_dim)
         positional, named = self._arguments(batch)
-        found = call_own("model.name", self.name, self.network, *positional, **named)
+        found = call_own(f"model.name: {self.name}", self.network, *positional, **named)
         return self._of_seeds(found, batch.batch_size).float()
 
     def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:

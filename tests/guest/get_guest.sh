@@ -30,7 +30,7 @@ get_package() {
 }
 
 # Again with a new index, where the one there is may be empty or name what has been replaced.
-get_package || { [ "$(id -u)" = 0 ] && "$install" && get_package; } || {
+get_package || { "$install" --can && "$install" && get_package; } || {
   echo 'apt has no kernel to download; name one: GUEST_KERNEL=/boot/vmlinuz-...' >&2
   exit 1
 }

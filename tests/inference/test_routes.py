@@ -16,6 +16,7 @@ from lsm import native
 from lsm.core import host_memory
 from lsm.inference import convs, driver, gather, intervals
 from lsm.inference.options import InferenceOptions
+from support.gather_blocks import small_blocks
 
 DIM, CLASSES = 12, 5
 RELATIVE = 1e-5  # float32 sums in another order
@@ -38,8 +39,7 @@ def store(data, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(gather, "BLOCK_EDGES", 256)
-    monkeypatch.setattr(gather, "_MOST_BLOCKS", 5)
+    small_blocks(monkeypatch, 256)
 
 
 def memory(num_bytes):

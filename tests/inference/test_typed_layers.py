@@ -16,6 +16,7 @@ from lsm.nn.options import ModelOptions
 from lsm.nn.own_models import build_own_model
 from lsm.nn.typed_models import TypedInputs
 from lsm.train.trainer import train
+from support.gather_blocks import small_blocks
 from support.training import config
 from support.typed_graphs import ABOUT, CITES, WRITES, typed_graph
 
@@ -46,8 +47,7 @@ def store(data, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(gather, "BLOCK_EDGES", 64)
-    monkeypatch.setattr(gather, "_MOST_BLOCKS", 5)
+    small_blocks(monkeypatch, 64)
     monkeypatch.setattr(sys, "path", [str(NETWORKS.parent), *sys.path])
 
 
