@@ -2,7 +2,7 @@
 
 import json
 import re
-import tarfile
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -178,8 +178,7 @@ def test_arrays_with_unknown_names_are_warned_of(source, tmp_path, caplog):
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory):
     folder = tmp_path_factory.mktemp("debian")
-    with tarfile.open(CARRIED / "debian.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(CARRIED / "debian.tar.xz", folder)
     return folder / "debian"
 
 

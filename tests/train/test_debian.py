@@ -1,6 +1,6 @@
 """The configuration ``debian`` trains the graph that the repository carries."""
 
-import tarfile
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,7 @@ ARCHIVE = Path(__file__).parents[1] / "datasets/debian/debian.tar.xz"
 
 
 def test_one_epoch_learns_most_sections(tmp_path):
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(ARCHIVE, tmp_path)
     convert_npy(tmp_path / "debian", tmp_path / "store", add_reverse=True)
     places = (f"data.path={tmp_path / 'store'}", f"run.dir={tmp_path / 'run'}")
     engine = ("storage.engine=posix", "train.num_threads=1", "metrics.loggers=[]")
