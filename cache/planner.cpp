@@ -150,47 +150,48 @@ int64_t Planner::window_bytes() const {
   return bytes;
 }
 
-/// Passes the rows that leave to the victim buffer, in the order of the moves. A row that entered
-/// it and then gave way to another of the same plan does not: two copies into one slot would race.
+/// Passes the rows that leave to the victim buffer.
 void Planner::spill_leaving(std::span<const Leaving> leaving, Plan* plan) {
-  constexpr size_t kScoresAhead = 24;
-  has_displaced_ = false;
   plan->leaving_slot.assign(leaving.size(), -1);
   plan->leaving_word.assign(leaving.size(), 0);
-  for (size_t i = 0; i < leaving.size(); ++i) {
-    if (i + kScoresAhead < leaving.size()) prefetch_score(leaving[i + kScoresAhead].id);
-    if (leaving[i].id == kEmptyTag) continue;
-    const Spilled spilled = spill(leaving[i], plan);
-    if (spilled.slot < 0) continue;
-    victims_.note_move(spilled.slot, static_cast<uint32_t>(i));
-    plan->leaving_slot[i] = spilled.slot;
-    plan->leaving_word[i] = spilled.word;
-  }
-  for (size_t i = 0; has_displaced_ && i < leaving.size(); ++i) {
-    int64_t& slot = plan->leaving_slot[i];
-    if (slot < 0 || victims_.is_last_move(slot, static_cast<uint32_t>(i))) continue;
-    slot = -1;
-    plan->leaving_word[i] = 0;
+  offer_leaving(leaving);
+  const VictimBuffer::Outcome outcome = victims_.put(offers_);
+  plan->counters.spilled = outcome.num_entered;
+  plan->counters.victim_overflow = outcome.num_lost;
+  for (size_t i = 0; i < offers_.size(); ++i) {
+    const VictimBuffer::Offer& row = offers_[i];
+    if (row.slot < 0) continue;
+    const uint64_t word =
+        row.next_use == kNoNextUse ? kUnknownUse : word_of(row.next_use, row.position);
+    plan->leaving_slot[offered_[i]] = row.slot;
+    plan->leaving_word[offered_[i]] = static_cast<int64_t>(word);
   }
 }
 
-/// Puts a row that leaves the device into the victim buffer, if it takes it. A next use counts once
-/// it is pushed: with a trace, lines know more.
-Planner::Spilled Planner::spill(const Leaving& row, Plan* plan) {
-  const bool is_known = row.next_use != kNoNextUse && row.next_use < num_pushed_;
-  if (!is_known && !victims_.takes_unknown()) return {};
-  const auto rank = [&] {
-    if (scores_.empty()) return row.touched;
-    return has_leaving_scores_ ? row.score : score_of(row.id);
-  };
-  const VictimBuffer::Entry entry = is_known ? victims_.put(row.id, row.next_use, row.next_position)
-                                             : victims_.put_unknown(row.id, rank());
-  plan->counters.victim_overflow += entry.is_lost;
-  if (entry.slot < 0) return {};
-  ++plan->counters.spilled;
-  has_displaced_ |= entry.is_taken;
-  const uint64_t word = is_known ? word_of(row.next_use, row.next_position) : kUnknownUse;
-  return {entry.slot, static_cast<int64_t>(word)};
+/// Lists the rows that the victim buffer may take. A next use counts once it is pushed: with a
+/// trace, lines know more.
+void Planner::offer_leaving(std::span<const Leaving> leaving) {
+  constexpr size_t kScoresAhead = 24;
+  offers_.clear();
+  offered_.clear();
+  for (size_t i = 0; i < leaving.size(); ++i) {
+    if (i + kScoresAhead < leaving.size()) prefetch_score(leaving[i + kScoresAhead].id);
+    const Leaving& row = leaving[i];
+    const bool is_known = row.next_use != kNoNextUse && row.next_use < num_pushed_;
+    if (row.id == kEmptyTag || (!is_known && !victims_.takes_unknown())) continue;
+    offered_.push_back(static_cast<uint32_t>(i));
+    if (is_known) {
+      offers_.push_back({row.id, row.next_use, row.next_position, 0});
+    } else {
+      offers_.push_back({row.id, kNoNextUse, 0, rank_of(row)});
+    }
+  }
+}
+
+/// The rank in the victim buffer of a row without a next use.
+uint32_t Planner::rank_of(const Leaving& row) const {
+  if (scores_.empty()) return row.touched;
+  return has_leaving_scores_ ? row.score : score_of(row.id);
 }
 
 uint32_t Planner::score_of(int64_t id) const {

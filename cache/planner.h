@@ -59,12 +59,6 @@ class Planner {
   int64_t window_entries() const { return sets_->window_entries(); }
 
  private:
-  /// The victim slot (-1: none) and the word of a row that leaves the cache.
-  struct Spilled {
-    int64_t slot = -1;
-    int64_t word = 0;
-  };
-
   std::unique_ptr<WindowSets> make_sets(Scores scores, std::shared_ptr<ThreadPool> pool,
                                         std::unique_ptr<GpuSetCache> gpu_sets) const;
   void check_against_trace(std::span<const int64_t> ids) const;
@@ -72,7 +66,8 @@ class Planner {
                    const std::optional<std::span<const uint32_t>>& positions);
   void list_tags(Plan* plan);
   void spill_leaving(std::span<const Leaving> leaving, Plan* plan);
-  Spilled spill(const Leaving& row, Plan* plan);
+  void offer_leaving(std::span<const Leaving> leaving);
+  uint32_t rank_of(const Leaving& row) const;
   uint32_t score_of(int64_t id) const;
   void prefetch_score(int64_t id) const;
   uint64_t word_of(uint32_t next_use, uint32_t position) const;
@@ -97,7 +92,9 @@ class Planner {
   };
   std::vector<Tag> tags_;
 
-  bool has_displaced_ = false;  // a row of the victim buffer has given way to another
+  // Working memory: the rows that leave for the victim buffer, and their moves.
+  std::vector<VictimBuffer::Offer> offers_;
+  std::vector<uint32_t> offered_;
 };
 
 }  // namespace lsm::cache

@@ -21,7 +21,7 @@ class UnknownRows {
   /// Adds a row in a slot. Precondition: neither is present.
   void add(int64_t id, uint32_t rank, int64_t slot);
 
-  /// Removes the row with the lowest rank, the highest id on ties, and returns its slot, if its
+  /// Removes the row with the lowest rank, the highest slot on ties, and returns its slot, if its
   /// rank is below `rank`. Else returns -1.
   int64_t take_below(uint64_t rank);
 
@@ -66,7 +66,7 @@ class UnknownRows {
 
     /// True if `b` leaves before `a`.
     friend bool operator<(const Entry& a, const Entry& b) {
-      return a.rank != b.rank ? a.rank > b.rank : a.id < b.id;
+      return a.rank != b.rank ? a.rank > b.rank : a.slot < b.slot;
     }
   };
 

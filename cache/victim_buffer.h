@@ -4,13 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <queue>
 #include <span>
 #include <vector>
 
 #include "cache/config.h"
 #include "cache/unknown_rows.h"
-#include "kernels/core/huge_pages.h"
 
 namespace lsm::cache {
 
@@ -19,21 +17,24 @@ class SlotAllocator {
  public:
   explicit SlotAllocator(int64_t capacity) : capacity_(capacity) {}
 
-  bool is_full() const { return freed_.empty() && end_ == capacity_; }
+  int64_t num_used() const { return end_ - num_freed_; }
   int64_t take();
-  void give_back(int64_t slot) { freed_.push(slot); }
+  void give_back(int64_t slot);
 
  private:
   int64_t capacity_;
   int64_t end_ = 0;  // slots from here on were never used
-  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> freed_;
+  int64_t num_freed_ = 0;
+  std::vector<uint64_t> freed_;  // [end_] bits
+  size_t lowest_ = 0;            // no word before it has a bit
 };
 
 /// Rows by their next use. `queues` (the paper): at most `rows` per iteration; refuses further
 /// rows, and rows of unknown next use. `pool` (ours): at most `rows` in all, including rows of
-/// unknown next use. A full pool replaces its worst row by a strictly better one: rows of unknown
-/// next use are worst, the lowest rank first, then those with the farthest next use; the highest id
-/// on ties. Not thread-safe.
+/// unknown next use. It keeps the best of its rows and of those that are offered: first rows with a
+/// next use, the nearest before others; then rows of unknown next use, the highest rank before
+/// others; on ties first its own, by slot, then those that are offered, in their order. Not
+/// thread-safe.
 class VictimBuffer {
  public:
   VictimBuffer(VictimMode mode, int64_t rows, int64_t window);
@@ -46,30 +47,32 @@ class VictimBuffer {
     int64_t id;
     uint32_t slot;
     uint32_t position;  // in the batch of its next use
-    friend bool operator<(const Row& a, const Row& b) { return a.id < b.id; }
   };
 
   /// The rows that iteration `t` requests.
   std::span<const Row> due(uint32_t t) const {
     if (!is_on()) return {};
-    return rows_[t % rows_.size()].rows;
+    return rows_[t % rows_.size()];
   }
   /// Removes them.
   void serve(uint32_t t);
 
-  struct Entry {
-    int64_t slot = -1;      // -1: refused
-    bool is_lost = false;   // this row, or the one whose slot it got, had a next use
-    bool is_taken = false;  // replaced another row
+  /// A row that leaves the device.
+  struct Offer {
+    int64_t id;
+    uint32_t next_use;  // an iteration of the window, or kNoNextUse if takes_unknown()
+    uint32_t position;  // in the batch of its next use
+    uint32_t rank;      // without a next use
+    bool is_refused = false;
+    int64_t slot = -1;  // out: -1: refused
   };
-  /// Adds a row that iteration `next_use` of the window requests at `position`.
-  Entry put(int64_t id, uint32_t next_use, uint32_t position);
-  /// Adds a row of unknown next use. Precondition: takes_unknown().
-  Entry put_unknown(int64_t id, uint32_t rank);
-  /// Records this move as the last that fills `slot`.
-  void note_move(int64_t slot, uint32_t move) { moves_[slot] = move; }
-  /// True if this move is the last recorded for `slot`.
-  bool is_last_move(int64_t slot, uint32_t move) const { return moves_[slot] == move; }
+  struct Outcome {
+    int64_t num_entered = 0;
+    int64_t num_lost = 0;  // rows with a next use that were refused or gave way
+  };
+  /// Takes those of the offered rows that are among the best. The slots of rows that give way are
+  /// free before any row enters.
+  Outcome put(std::span<Offer> offers);
 
   /// Takes batch `t`, which enters the window: tags its rows of unknown next use, and calls
   /// tagged(position, slot) for each. `positions`: positions of the ids that may be among them.
@@ -91,23 +94,22 @@ class VictimBuffer {
   int64_t num_bytes() const;
 
  private:
-  struct Rows {
-    std::vector<Row> rows;
-    size_t heap_size = 0;  // of the first of them, a heap with the highest id on top
-  };
-
-  Rows& rows_of(uint32_t t) { return rows_[t % rows_.size()]; }
+  std::vector<Row>& rows_of(uint32_t t) { return rows_[t % rows_.size()]; }
   void add(int64_t id, uint32_t next_use, uint32_t position, int64_t slot);
-  int64_t displace(uint32_t next_use);
-  int64_t take_slot();
+  void refuse_beyond_queues(std::span<Offer> offers);
+  int64_t drop_unknown(std::span<Offer> offers, int64_t most);
+  int64_t drop_known(std::span<Offer> offers, int64_t count);
 
   VictimMode mode_;
   int64_t max_rows_;
   SlotAllocator slots_;
-  std::vector<Rows> rows_;  // by next use mod the window
+  std::vector<std::vector<Row>> rows_;  // by next use mod the window
   UnknownRows unknown_;
-  HugePageVector<uint32_t> moves_;  // by slot: number of the move that filled it last
-  uint32_t farthest_ = 0;           // no row has a later next use
+  uint32_t farthest_ = 0;  // no row has a later next use
+  // Working memory.
+  std::vector<uint32_t> counts_;
+  std::vector<uint64_t> ranked_;
+  std::vector<uint64_t> scratch_;
 };
 
 }  // namespace lsm::cache

@@ -64,8 +64,8 @@ class ReferencePlan:
 
 @dataclass
 class Moves:
-    """Moves of one iteration, in the order of its events. Victim slots come last, because a later
-    event may push out a row that enters the buffer."""
+    """Moves of one iteration, in the order of its events. Victim slots come last, because the buffer
+    chooses among all rows that leave."""
 
     evicted: list[tuple[int, int]] = field(default_factory=list)  # (line, node)
     inserted: list[tuple[int, int]] = field(default_factory=list)  # (position, line)
@@ -255,10 +255,10 @@ class ReferencePlanner:
         return victim
 
     def _spill(self, moves: Moves, t: int, counters: dict[str, int]) -> None:
-        for node in moves.leaving:
-            entered, num_lost = self.victims.put(node, self.next_use(node, t))
-            counters["spilled"] += entered
-            counters["victim_overflow"] += num_lost
+        rows = [(node, self.next_use(node, t)) for node in moves.leaving]
+        entered, num_lost = self.victims.put(rows)
+        counters["spilled"] += entered
+        counters["victim_overflow"] += num_lost
 
     def _rank(self, node: int) -> float:
         """The rank of a row of unknown next use in the victim buffer: its score; without scores,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 class VictimBuffer:
     """``mode`` queues: ``num_rows`` rows per future iteration; a row that does not fit, or whose
-    next use is not known, is discarded. ``mode`` pool: ``num_rows`` rows in all; when full, the
-    row that leaves first gives way to a strictly better one: rows of unknown next use leave first,
-    lowest ``rank(node)`` first, then the farthest next use; on ties the highest id. Slots: lowest
-    free first.
+    next use is not known, is discarded. ``mode`` pool: ``num_rows`` rows in all, the best of its
+    own and those that are offered: the nearest next use first, then rows of unknown next use, the
+    highest ``rank(node)`` first; on ties its own by slot, then those offered in their order. Slots:
+    lowest free first, once all rows that give way have left.
     """
 
     def __init__(self, mode: str, num_rows: int, window: int, rank: Callable[[int], float]) -> None:
@@ -27,27 +27,33 @@ class VictimBuffer:
         del self.next_use[node]
         return self.slot.pop(node)
 
-    def put(self, node: int, next_use: int | None) -> tuple[bool, int]:
-        """(True if the row enters, number of rows of known next use that are lost by it: itself or
-        another)."""
-        is_known = next_use is not None
+    def put(self, rows: list[tuple[int, int | None]]) -> tuple[int, int]:
+        """Offers rows that leave the device, each with its next use, in the order of the moves.
+        Returns (number of those that enter, number of rows of known next use that are lost)."""
         if self.mode == "none":
-            return False, 0
+            return 0, 0
         if self.mode == "queues":
-            if not is_known or list(self.next_use.values()).count(next_use) == self.num_rows:
-                return False, int(is_known)
-            self._enter(node, next_use)
-            return True, 0
-        if len(self.slot) < self.num_rows:
-            self._enter(node, next_use)
-            return True, 0
-        first = max(self.slot, key=lambda other: (self._order(other, self.next_use[other]), other))
-        if self._order(node, next_use) >= self._order(first, self.next_use[first]):
-            return False, int(is_known)
-        num_lost = int(self.next_use[first] is not None)
-        self.take(first)
-        self._enter(node, next_use)
-        return True, num_lost
+            waiting = list(self.next_use.values())
+            entering = []
+            for node, next_use in rows:
+                if next_use is not None and waiting.count(next_use) < self.num_rows:
+                    waiting.append(next_use)
+                    entering.append((node, next_use))
+            lost = [row for row in rows if row[1] is not None and row not in entering]
+        else:
+            own = [
+                (node, self.next_use[node]) for node in sorted(self.slot, key=self.slot.__getitem__)
+            ]
+            ranked = sorted(own + rows, key=lambda row: self._order(*row))
+            kept, dropped = ranked[: self.num_rows], ranked[self.num_rows :]
+            for node, _ in dropped:
+                if node in self.slot:
+                    self.take(node)
+            entering = [row for row in rows if row in kept]
+            lost = [row for row in dropped if row[1] is not None]
+        for row in entering:
+            self._enter(*row)
+        return len(entering), len(lost)
 
     def enter_window(self, node: int, t: int) -> bool:
         """Takes note that iteration t requests ``node``. Returns True if its row is here and had no
@@ -58,7 +64,7 @@ class VictimBuffer:
         return True
 
     def _order(self, node: int, next_use: int | None) -> tuple[int, float]:
-        """The order of leaving: the row with the highest key leaves first."""
+        """The lowest key is the best."""
         return (1, -self.rank(node)) if next_use is None else (0, next_use)
 
     def _enter(self, node: int, next_use: int | None) -> None:
