@@ -237,19 +237,14 @@ class ExecutorOnBackend final : public GpuExecutor {
     const auto* const moves = dynamic_cast<const MovesOnBackend<Backend>*>(plan.on_gpu.get());
     check_argument(moves != nullptr, "plan: expected one that was made where it is replayed");
     const auto count = static_cast<int64_t>(plan.source.size());
-    const auto num_leaving = static_cast<int64_t>(plan.leaving_slot.size());
     check_argument(moves->num_rows == count, "source: expected ", moves->num_rows, " rows, got ",
                    count);
-    check_argument(num_leaving == 0 || num_leaving == moves->num_asking,
-                   "leaving_slot: expected one for each of ", moves->num_asking, " moves, got ",
-                   num_leaving);
     MoveArrays<Backend>& arrays = moves->arrays();
-    return {
-        arrays.source.data(), arrays.slot.data(),
-        num_leaving,          arrays.position.data(),
-        arrays.line.data(),   num_leaving > 0 ? leaving_slot_.upload(plan.leaving_slot) : nullptr,
-        moves->num_asking,    arrays.position.data(),
-        arrays.line.data(),   &arrays};
+    return {arrays.source.data(), arrays.slot.data(),
+            moves->num_leaving,   arrays.position.data(),
+            arrays.line.data(),   arrays.leaving_slot.data(),
+            moves->num_asking,    arrays.position.data(),
+            arrays.line.data(),   &arrays};
   }
 
   /// Of a plan of the host.

@@ -21,6 +21,7 @@ class GpuMoves {
     std::vector<uint32_t> position;       // [k] of the row that asked
     std::vector<int64_t> line;            // [k] that it got, or -1
     std::vector<uint8_t> evicts;          // [k] whether another row leaves that line
+    std::vector<int64_t> leaving_slot;  // [k] of the row that leaves, or [0]; -1: dropped, or none
   };
   /// Copies them to the host. Blocks. Precondition: they were not replayed.
   virtual Listed list() const = 0;

@@ -25,6 +25,7 @@ struct MoveArrays {
         position(backend),
         line(backend),
         evicts(backend),
+        leaving_slot(backend),
         replayed(backend) {}
 
   BackendArray<int64_t, Backend> ids;             // [n]
@@ -34,6 +35,7 @@ struct MoveArrays {
   BackendArray<uint32_t, Backend> position;       // [k]
   BackendArray<int64_t, Backend> line;            // [k]
   BackendArray<uint8_t, Backend> evicts;          // [k]
+  BackendArray<int64_t, Backend> leaving_slot;    // [k] if there is a victim buffer
   typename Backend::Event replayed;               // behind the executor's last use
 };
 
@@ -86,10 +88,11 @@ class MovesOnBackend final : public GpuMoves {
  public:
   MovesOnBackend(std::shared_ptr<MovesMemory<Backend>> memory,
                  std::unique_ptr<MoveArrays<Backend>> arrays, int64_t num_rows, int64_t num_misses,
-                 int64_t num_asking)
+                 int64_t num_asking, int64_t num_leaving)
       : num_rows(num_rows),
         num_misses(num_misses),
         num_asking(num_asking),
+        num_leaving(num_leaving),
         memory_(std::move(memory)),
         arrays_(std::move(arrays)) {}
   ~MovesOnBackend() override { memory_->give_back(std::move(arrays_)); }
@@ -111,6 +114,7 @@ class MovesOnBackend final : public GpuMoves {
     download(listed.position, arrays_->position, num_asking);
     download(listed.line, arrays_->line, num_asking);
     download(listed.evicts, arrays_->evicts, num_asking);
+    download(listed.leaving_slot, arrays_->leaving_slot, num_leaving);
     backend.synchronize();
     return listed;
   }
@@ -118,6 +122,7 @@ class MovesOnBackend final : public GpuMoves {
   const int64_t num_rows;
   const int64_t num_misses;
   const int64_t num_asking;
+  const int64_t num_leaving;  // num_asking, or 0 without a victim buffer
 
  private:
   const std::shared_ptr<MovesMemory<Backend>> memory_;

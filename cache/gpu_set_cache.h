@@ -16,7 +16,7 @@
 
 namespace lsm::cache {
 
-/// A request that a tier beside the cache serves, as the host knows.
+/// A request that a fixed tier serves, as the host knows.
 struct BufferedRow {
   int64_t slot;
   uint32_t position;
@@ -26,12 +26,15 @@ struct BufferedRow {
 /// The decisions of GpuSetCache::decide() about one batch.
 struct Decisions {
   std::span<const BufferedRow> buffered;  // in
-  int64_t num_victims = 0;                // in: of these, rows of the victim buffer
+  int64_t num_pushed = 0;                 // in: batches that the victim buffer may know of
   std::vector<RowSource> source;          // out: [n] the tier
   std::vector<int64_t> miss_id;           // out: ids from storage, in request order
+  std::vector<int64_t> victim_position;   // out: of the requests that the victim buffer serves
+  std::vector<int64_t> victim_slot;       // out: of these
   int64_t num_evictions = 0;
   int64_t num_bypasses = 0;
-  std::vector<Leaving> leaving;  // out, if there is a victim buffer: of each row that asks
+  int64_t num_spilled = 0;
+  int64_t num_lost = 0;  // Counters::victim_overflow
   std::shared_ptr<GpuMoves> moves;
 };
 
@@ -46,19 +49,23 @@ class GpuSetCache {
   /// Adds a batch to the window as NextUseChain::push(), and checks it as check_ids(). Its ids'
   /// lines without a next use get this batch.
   virtual void push(std::span<const int64_t> ids) = 0;
+  /// Batch `b` of the window is requested: rows in the victim buffer may wait for it from now on.
+  virtual void tag_victims(int64_t b) = 0;
   /// The ids of batch `b` of the window. Blocks.
   virtual std::vector<int64_t> batch(int64_t b) = 0;
   /// Refreshes the reuse data of all lines from the window. May return before it has ended.
   virtual void refresh() = 0;
   /// Looks up the cache's requests of batch t, the first of the window, touches the lines hit, and
-  /// decides about the candidates: rows from storage and from the victim buffer. Then the batch
-  /// leaves the window. Lines and positions stay in the memory of the GPU.
+  /// decides about the candidates: rows from storage and from the victim buffer; the rows that
+  /// leave enter that buffer or are dropped. Then the batch leaves the window. Moves stay in the
+  /// memory of the GPU.
   virtual void decide(uint32_t t, Decisions* decisions) = 0;
 
   /// Uses `scores`, which are copied, for all further decisions.
   virtual void set_scores(Scores scores) = 0;
 
   virtual int64_t num_bytes() const = 0;
+  virtual int64_t victim_bytes() const = 0;
   virtual int64_t window_bytes() const = 0;
   virtual int64_t window_entries() const = 0;
 };

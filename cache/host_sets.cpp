@@ -28,6 +28,7 @@ class HostSets final : public WindowSets {
         offsets_(num_sets_ + 1) {}
 
   bool needs_scores() const override { return cache_->needs_scores(); }
+  bool keep_victims() const override { return false; }
 
   std::optional<std::span<const uint32_t>> push(std::span<const int64_t> ids) override {
     check_ids(ids, num_nodes_);
@@ -37,6 +38,7 @@ class HostSets final : public WindowSets {
     if (links_ && is_filled) cache_->link(ids, unlinked, static_cast<uint32_t>(batch));
     return unlinked;
   }
+  void tag_victims(int64_t) override {}
   int64_t end_batch() const override { return chain_.end_batch(); }
   bool is_batch(std::span<const int64_t> ids, int64_t b) const override {
     return std::ranges::equal(ids, chain_.batch(b),
@@ -81,6 +83,7 @@ class HostSets final : public WindowSets {
   int64_t num_bytes() const override {
     return cache_->num_bytes() + num_sets_ * int64_t{sizeof(offsets_[0])};
   }
+  int64_t victim_bytes() const override { return 0; }
   int64_t window_bytes() const override { return chain_.num_bytes(); }
   int64_t window_entries() const override { return chain_.num_entries(); }
 

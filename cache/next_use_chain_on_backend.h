@@ -60,13 +60,26 @@ class NextUseChainOnBackend {
   /// The ids of the first batch.
   int64_t first_size() const { return counts_.front(); }
 
-  /// The ids of batch `b` of the window. Blocks.
-  std::vector<int64_t> batch(int64_t b) {
+  struct Occurrences {
+    uint32_t first;  // number
+    uint32_t count;
+  };
+  /// Those of batch `b` of the window.
+  Occurrences find(int64_t b) const {
+    if (b + 1 == end_batch()) {
+      return {first_ + num_entries_ - counts_.back(), counts_.back()};
+    }
     uint32_t first = first_;
     for (int64_t k = 0; k < b - first_batch_; ++k) first += counts_[k];
-    std::vector<int64_t> ids(counts_[b - first_batch_]);
+    return {first, counts_[b - first_batch_]};
+  }
+
+  /// The ids of batch `b` of the window. Blocks.
+  std::vector<int64_t> batch(int64_t b) {
+    const Occurrences batch = find(b);
+    std::vector<int64_t> ids(batch.count);
     const auto count = static_cast<int64_t>(ids.size());
-    backend_->for_each(count, ReadIds{ref(), first, ids_.grow(count)});
+    backend_->for_each(count, ReadIds{ref(), batch.first, ids_.grow(count)});
     backend_->download(ids.data(), ids_.data(), ids.size() * sizeof(ids[0]));
     backend_->synchronize();
     return ids;

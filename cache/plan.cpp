@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/metadata_word.h"
 #include "kernels/core/check.h"
 
 namespace lsm::cache {
@@ -84,6 +85,11 @@ void Plan::list() {
   ids = std::move(listed.ids);
   slot = std::move(listed.slot);
   miss_position.assign(listed.miss_position.begin(), listed.miss_position.end());
+  leaving_slot = std::move(listed.leaving_slot);
+  leaving_word.resize(leaving_slot.size());
+  for (size_t i = 0; i < leaving_slot.size(); ++i) {
+    leaving_word[i] = leaving_slot[i] < 0 ? 0 : static_cast<int64_t>(kUnknownUse);
+  }
   add_moves(listed.line.size(), [&](size_t i) {
     return Move{listed.position[i], listed.line[i], listed.evicts[i] != 0};
   });

@@ -77,10 +77,11 @@ struct Plan {
   std::vector<int64_t> victim_position;  // [v] requests that are served from the victim buffer
   std::vector<int64_t> victim_slot;      // [v]
 
-  // Of a plan that a GPU made: its moves, of which ids, miss_position, slot, evict, insert and
-  // spill are what list() reads back. The rows that leave the device for the victim buffer are the
-  // host's to choose: an entry per move, none without such a buffer.
+  // Of a plan that a GPU made: its moves, of which ids, miss_position, slot, leaving, evict, insert
+  // and spill are what list() reads back. No row has a next use in its word then.
   std::shared_ptr<GpuMoves> on_gpu;
+  // The victim slots of the rows that leave the device: an entry per move, none without such a
+  // buffer.
   std::vector<int64_t> leaving_slot;  // [moves] or [0]; -1: the row is dropped, or there is none
   std::vector<int64_t> leaving_word;  // [moves] or [0]
 

@@ -51,7 +51,8 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
       static_ids_(index_ids("static_ids", input.static_ids)),
       constant_ids_(index_ids("constant_ids", input.constant_ids)),
       sets_(make_sets(input.scores, std::move(pool), std::move(gpu_sets))),
-      victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
+      victims_(sets_->keep_victims() ? VictimMode::kNone : victim_mode(config.victim_mode),
+               config.victim_rows, config_.window),
       scores_(input.scores),
       has_leaving_scores_(sets_->needs_scores()) {
   check_scores(input.scores);
@@ -91,6 +92,7 @@ void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_s
   }
   rank_starts_.emplace_back(rank_starts.begin(), rank_starts.end());
   ++num_pushed_;
+  sets_->tag_victims(num_pushed_ - 1);
   if (victims_.takes_unknown()) tag_victims(ids, unlinked);
 }
 

@@ -55,7 +55,7 @@ class Planner {
   const IdMap& constant_ids() const { return constant_ids_; }
   int64_t line_bytes() const { return sets_->num_bytes(); }
   int64_t window_bytes() const;
-  int64_t victim_bytes() const { return victims_.num_bytes(); }
+  int64_t victim_bytes() const { return victims_.num_bytes() + sets_->victim_bytes(); }
   int64_t window_entries() const { return sets_->window_entries(); }
 
  private:
@@ -77,7 +77,7 @@ class Planner {
   IdMap static_ids_;
   IdMap constant_ids_;
   std::unique_ptr<WindowSets> sets_;
-  VictimBuffer victims_;
+  VictimBuffer victims_;  // if it is not kept by the sets
   Scores scores_;
   bool has_leaving_scores_;  // rows that leave come with their scores
   int64_t num_pushed_ = 0;

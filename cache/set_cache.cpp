@@ -22,7 +22,7 @@ int64_t set_bytes_of(const PlannerConfig& config, bool on_gpu) {
     using Policy = std::remove_cvref_t<decltype(policy)>;
     const auto ways = static_cast<int32_t>(config.ways);
     // On the host the planner keeps the start of each set's candidates.
-    return set_bytes<Policy>(ways, keeps_positions(config), !on_gpu) +
+    return set_bytes<Policy>(ways, !on_gpu && keeps_positions(config), !on_gpu) +
            (on_gpu ? 0 : int64_t{sizeof(uint32_t)});
   });
 }

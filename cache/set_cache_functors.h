@@ -11,6 +11,7 @@
 #include "cache/policy/line.h"
 #include "cache/set_cache.h"
 #include "cache/set_loop.h"
+#include "cache/victims_functors.h"
 #include "kernels/core/atomics.h"
 #include "kernels/core/hash.h"
 #include "kernels/core/modulus.h"
@@ -25,7 +26,6 @@ struct SetsRef {
   typename Policy::Line* lines;    // [num_sets * ways]
   typename Policy::State* states;  // [num_sets]
   uint64_t* extra;                 // [num_sets * extra_words]
-  uint32_t* next_positions;        // [num_sets * ways], or null if they are not kept
   const float* scores;             // [num_scores]
   int64_t num_scores;
   uint32_t num_sets;
@@ -52,6 +52,15 @@ struct SetsRef {
     if (!Policy::kNeedsScore || id >= num_scores) return 0;
     return score_bits(scores[id]);
   }
+
+  /// The rank in the victim buffer of a row that leaves without a next use.
+  LSM_HOST_DEVICE uint32_t rank_of(const Leaving& row) const {
+    if (num_scores == 0) return row.touched;
+    return Policy::kNeedsScore ? row.score : rank_score(row.id);
+  }
+  LSM_HOST_DEVICE uint32_t rank_score(int64_t id) const {
+    return id < num_scores ? score_bits(scores[id]) : 0;
+  }
 };
 
 /// The first batch of the window on its way through decide(), not owned. The key of a candidate is
@@ -70,34 +79,37 @@ struct BatchRef {
   }
 };
 
-/// A warp per request: finds its line and touches it, or writes its set.
+/// A warp per request: finds its line and touches it, or writes its set, and its slot in the victim
+/// buffer.
 template <class Policy>
 struct LookUp {
   SetsRef<Policy> sets;
+  VictimsRef victims;
   BatchRef rows;
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
     const Access row = rows.row(i);
-    const RowSource tier = rows.source[i];
     const uint32_t set = sets.set_of(row.id);
-    const bool asks_cache = tier == RowSource::kStorage;
+    const bool asks_cache = rows.source[i] == RowSource::kStorage;
     const int32_t way = asks_cache ? sets.find(lanes, set, row.id) : -1;
     lanes.each([&](int lane) {
       if (lane != 0) return;
-      const bool asks_line = way < 0 && (asks_cache || tier == RowSource::kVictim);
-      rows.key[i] = asks_line ? set : sets.num_sets;
+      rows.key[i] = way < 0 && asks_cache ? set : sets.num_sets;
       rows.position[i] = static_cast<uint32_t>(i);
       rows.ids[i] = row.id;
       if (!asks_cache) return;
-      rows.slot[i] = way < 0 ? -1 : int64_t{set} * sets.ways + way;
-      if (way < 0) return;
+      if (way < 0) {
+        rows.slot[i] = victims.is_on() ? victims.find(row.id) : -1;
+        if (rows.slot[i] >= 0) rows.source[i] = RowSource::kVictim;
+        return;
+      }
+      rows.slot[i] = int64_t{set} * sets.ways + way;
       rows.source[i] = RowSource::kCache;
       // Ids of a batch are distinct, so no other warp has this line.
       auto& line = sets.lines[rows.slot[i]];
       line.touched = rows.t + 1;
       line.next_use = row.next_use;
-      if (sets.next_positions != nullptr) sets.next_positions[rows.slot[i]] = row.next_position;
       sets.policy.on_hit(line);
     });
   }
@@ -114,24 +126,42 @@ struct SetBuffered {
   }
 };
 
-/// Items of an OrderedSum: the rows of a batch, of which it lists those from storage.
-struct ListMisses {
+/// Items of an OrderedSum: the rows of a batch, of which it lists those from storage and from the
+/// victim buffer. The sum has both numbers.
+struct ListFar {
   static constexpr int kTile = 128;
+  static constexpr int kVictimShift = 31;  // a batch on a GPU has fewer rows
+  static constexpr int64_t kMissMask = (int64_t{1} << kVictimShift) - 1;
 
   BatchRef rows;
   int64_t num_rows;
-  uint32_t* position;  // [misses]
-  int64_t* id;         // [misses]
+  uint32_t* position;        // [misses]
+  int64_t* id;               // [misses]
+  int64_t* victim_position;  // [victims]
+  int64_t* victim_slot;      // [victims]
   int64_t* num_misses;
+  int64_t* num_victims;
 
   LSM_HOST_DEVICE int64_t count() const { return num_rows; }
-  LSM_HOST_DEVICE int64_t value(int64_t i) const { return rows.source[i] == RowSource::kStorage; }
-  LSM_HOST_DEVICE void place(int64_t i, int64_t is_miss, int64_t before) const {
-    if (is_miss == 0) return;
-    position[before] = static_cast<uint32_t>(i);
-    id[before] = rows.ids[i];
+  LSM_HOST_DEVICE int64_t value(int64_t i) const {
+    const RowSource source = rows.source[i];
+    return int64_t{source == RowSource::kStorage} | int64_t{source == RowSource::kVictim}
+                                                        << kVictimShift;
   }
-  LSM_HOST_DEVICE void end(int64_t total) const { *num_misses = total; }
+  LSM_HOST_DEVICE void place(int64_t i, int64_t value, int64_t before) const {
+    if (value == 0) return;
+    if (value == 1) {
+      position[before & kMissMask] = static_cast<uint32_t>(i);
+      id[before & kMissMask] = rows.ids[i];
+    } else {
+      victim_position[before >> kVictimShift] = i;
+      victim_slot[before >> kVictimShift] = rows.slot[i];
+    }
+  }
+  LSM_HOST_DEVICE void end(int64_t total) const {
+    *num_misses = total & kMissMask;
+    *num_victims = total >> kVictimShift;
+  }
 };
 
 /// The decisions about candidates, in the order of the keys. Not owned.
@@ -172,13 +202,10 @@ struct PlaceRows {
         num_evicted += evicts;
         num_bypassed += line < 0;
         if (moves.leaving == nullptr) return;
-        if (line < 0) {
-          moves.leaving[j] = {row.id, row.next_use, row.next_position, rows.t + 1, newcomer.score};
-          return;
-        }
-        moves.leaving[j] = {placed.evicted_id, placed.evicted_next_use, sets.next_positions[line],
-                            placed.evicted_touched, placed.evicted_score};
-        sets.next_positions[line] = row.next_position;
+        // Nobody asks for positions.
+        moves.leaving[j] = line < 0 ? Leaving{row.id, row.next_use, 0, rows.t + 1, newcomer.score}
+                                    : Leaving{placed.evicted_id, placed.evicted_next_use, 0,
+                                              placed.evicted_touched, placed.evicted_score};
       });
     }
     lanes.each([&](int lane) {
@@ -208,7 +235,6 @@ struct LinkLine {
       auto& line = sets.lines[number];
       if (line.next_use != kNoNextUse) return;
       line.next_use = entering.batch;
-      if (sets.next_positions != nullptr) sets.next_positions[number] = static_cast<uint32_t>(i);
     });
   }
 };

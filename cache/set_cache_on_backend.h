@@ -16,6 +16,7 @@
 #include "cache/next_use_chain_on_backend.h"
 #include "cache/policies.h"
 #include "cache/set_cache_functors.h"
+#include "cache/victims_on_backend.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
 #include "kernels/core/ordered_sum.h"
@@ -32,7 +33,9 @@ class SetCacheOnBackend final : public GpuSetCache {
       : memory_(std::make_shared<MovesMemory<Backend>>(std::move(backend))),
         policy_(policy),
         num_nodes_(config.num_nodes),
-        ways_(static_cast<int32_t>(config.ways)) {
+        ways_(static_cast<int32_t>(config.ways)),
+        victims_(entered(), victim_mode(config.victim_mode), config.victim_rows,
+                 std::max<int64_t>(config.window, 1)) {
     backend_->enter();
     const int64_t num_sets = config.num_lines / config.ways;
     check_argument(num_sets < UINT32_MAX,
@@ -44,7 +47,6 @@ class SetCacheOnBackend final : public GpuSetCache {
     lines_.assign(config.num_lines, 0);
     states_.assign(num_sets, 0);
     extra_.assign(num_sets * Policy::extra_words(ways_), 0);
-    if (keeps_positions(config)) next_positions_.assign(config.num_lines, 0);
     counts_.assign(kNumCounts, 0);
     upload_scores(scores);
     backend_->synchronize();
@@ -58,8 +60,16 @@ class SetCacheOnBackend final : public GpuSetCache {
   void push(std::span<const int64_t> ids) override {
     change([&] {
       const EnteringRef entering = chain_.push(ids, num_nodes_);
-      if (!Policy::kNeedsWindow && next_positions_.data() == nullptr) return;
+      if (!Policy::kNeedsWindow && !victims_.is_on()) return;
       backend_->for_each_warp(entering.count, LinkLine<Policy>{sets(), entering});
+    });
+  }
+
+  void tag_victims(int64_t b) override {
+    if (!victims_.takes_unknown()) return;
+    change([&] {
+      const auto batch = chain_.find(b);
+      victims_.tag(chain_.ref(), batch.first, batch.count, static_cast<uint32_t>(b));
     });
   }
 
@@ -78,21 +88,23 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   void set_scores(Scores scores) override {
-    if constexpr (Policy::kNeedsScore) {
-      change([&] {
-        backend_->synchronize();  // queued work may still read the present scores
-        upload_scores(scores);
+    if (!keeps_scores()) return;
+    change([&] {
+      backend_->synchronize();  // queued work may still read the present scores
+      upload_scores(scores);
+      if constexpr (Policy::kNeedsScore) {
         backend_->for_each(int64_t{num_sets_} * ways_, SetScore<Policy>{sets()});
-        backend_->synchronize();
-      });
-    }
+      }
+      victims_.rank_again(sets());
+      backend_->synchronize();
+    });
   }
 
   int64_t num_bytes() const override {
-    const bool keeps_positions = next_positions_.data() != nullptr;
-    return int64_t{num_sets_} * set_bytes<Policy>(ways_, keeps_positions, false) +
+    return int64_t{num_sets_} * set_bytes<Policy>(ways_, false, false) +
            num_scores_ * sizeof(float);
   }
+  int64_t victim_bytes() const override { return victims_.num_bytes(); }
   int64_t window_bytes() const override { return chain_.num_bytes(); }
   int64_t window_entries() const override { return chain_.num_entries(); }
 
@@ -147,29 +159,46 @@ class SetCacheOnBackend final : public GpuSetCache {
       backend_->for_each(static_cast<int64_t>(decisions->buffered.size()),
                          SetBuffered{rows, buffered_.upload(decisions->buffered)});
     }
-    backend_->for_each_warp(count, LookUp<Policy>{sets(), rows});
+    backend_->for_each_warp(count, LookUp<Policy>{sets(), victims_.ref(), rows});
+    victims_.serve(t, rows.ids, rows.source, rows.slot, count);
     place(rows, count, *arrays);
-    list_misses(rows, count, *arrays);
+    list_far(rows, count, *arrays);
+    spill(count, static_cast<uint32_t>(decisions->num_pushed), *arrays);
     download(rows, count, decisions);
     chain_.retire();
     const int64_t num_misses = std::ssize(decisions->miss_id);
-    decisions->moves = std::make_shared<MovesOnBackend<Backend>>(
-        memory_, std::move(arrays), count, num_misses, num_misses + decisions->num_victims);
+    const int64_t num_asking = num_misses + std::ssize(decisions->victim_slot);
+    decisions->moves =
+        std::make_shared<MovesOnBackend<Backend>>(memory_, std::move(arrays), count, num_misses,
+                                                  num_asking, victims_.is_on() ? num_asking : 0);
   }
 
+  Backend& entered() const {
+    backend_->enter();
+    return *backend_;
+  }
+
+  bool keeps_scores() const { return Policy::kNeedsScore || victims_.takes_unknown(); }
+
   void upload_scores(Scores scores) {
-    if (!Policy::kNeedsScore) return;
+    if (!keeps_scores()) return;
     scores_.upload(scores);
     num_scores_ = static_cast<int64_t>(scores.size());
   }
 
   SetsRef<Policy> sets() const {
-    return {policy_,       tags_.data(),           lines_.data(),  states_.data(),
-            extra_.data(), next_positions_.data(), scores_.data(), num_scores_,
-            num_sets_,     Modulus(num_sets_),     ways_,          Policy::extra_words(ways_)};
+    return {policy_,
+            tags_.data(),
+            lines_.data(),
+            states_.data(),
+            extra_.data(),
+            scores_.data(),
+            num_scores_,
+            num_sets_,
+            Modulus(num_sets_),
+            ways_,
+            Policy::extra_words(ways_)};
   }
-
-  bool keeps_leaving() const { return next_positions_.data() != nullptr; }
 
   void place(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
     backend_->fill(counts_.data(), 0, kNumCounts * sizeof(int64_t));
@@ -179,49 +208,63 @@ class SetCacheOnBackend final : public GpuSetCache {
     const int bits = std::bit_width(num_sets_);  // num_sets_ itself is a key
     backend_->sort_pairs(rows.key, keys, rows.position, positions, count, bits);
     const MovesRef moves = {arrays.line.grow(count), arrays.evicts.grow(count),
-                            keeps_leaving() ? leaving_.grow(count) : nullptr, counts_.data()};
+                            victims_.is_on() ? leaving_.grow(count) : nullptr, counts_.data()};
     backend_->for_each_warp(count, PlaceRows<Policy>{sets(), rows, keys, positions, count, moves});
   }
 
-  void list_misses(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
-    using Sum = OrderedSum<ListMisses>;
-    sums_.clear(Sum::state_words(count));
-    sums_.run(ListMisses{rows, count, arrays.miss_position.grow(count), miss_id_.grow(count),
-                         counts_.data() + kMisses},
+  void list_far(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
+    const int64_t most_victims = victims_.is_on() ? count : 0;
+    sums_.clear(OrderedSum<ListFar>::state_words(count));
+    sums_.run(ListFar{rows, count, arrays.miss_position.grow(count), miss_id_.grow(count),
+                      victim_position_.grow(most_victims), victim_slot_.grow(most_victims),
+                      counts_.data() + kMisses, counts_.data() + kVictims},
               count);
   }
 
-  /// Waits once, unless there are far more misses than in the last batch.
+  void spill(int64_t count, uint32_t num_pushed, MoveArrays<Backend>& arrays) {
+    if (!victims_.is_on()) return;
+    victims_.spill(sets(), {leaving_.data(), sorted_key_.data(), count, num_pushed,
+                            arrays.leaving_slot.grow(count), counts_.data() + kSpilled,
+                            counts_.data() + kLost});
+  }
+
+  /// Waits once, unless there are far more misses or victims than in the last batch.
   void download(const BatchRef& rows, int64_t count, Decisions* decisions) {
     const auto fetch = [&](auto* values, const auto* array, int64_t size) {
       values->resize(static_cast<size_t>(size));
       backend_->download(values->data(), array, values->size() * sizeof((*values)[0]));
     };
-    const auto fetch_lists = [&](int64_t num_misses) {
+    const auto fetch_lists = [&](int64_t num_misses, int64_t num_victims) {
       fetch(&decisions->miss_id, miss_id_.data(), num_misses);
-      fetch(&decisions->leaving, leaving_.data(),
-            keeps_leaving() ? num_misses + decisions->num_victims : 0);
+      fetch(&decisions->victim_position, victim_position_.data(), num_victims);
+      fetch(&decisions->victim_slot, victim_slot_.data(), num_victims);
     };
-    const int64_t expected = std::min(count - std::ssize(decisions->buffered), most_misses_);
+    const int64_t most = count - std::ssize(decisions->buffered);
+    const int64_t expected_misses = std::min(most, most_misses_);
+    const int64_t expected_victims = std::min(most, most_victims_);
     int64_t counts[kNumCounts];
     fetch(&decisions->source, rows.source, count);
     backend_->download(counts, counts_.data(), sizeof(counts));
-    fetch_lists(expected);
+    fetch_lists(expected_misses, expected_victims);
     backend_->synchronize();
-    decisions->num_evictions = counts[0];
-    decisions->num_bypasses = counts[1];
-    const int64_t num_misses = counts[kMisses];
+    decisions->num_evictions = counts[kEvictions];
+    decisions->num_bypasses = counts[kBypasses];
+    decisions->num_spilled = counts[kSpilled];
+    decisions->num_lost = counts[kLost];
+    const int64_t num_misses = counts[kMisses], num_victims = counts[kVictims];
+    victims_.note(num_victims, counts[kSpilled]);
     most_misses_ = num_misses + num_misses / 8 + 64;
-    if (num_misses > expected) {
-      fetch_lists(num_misses);
+    most_victims_ = victims_.is_on() ? num_victims + num_victims / 8 + 64 : 0;
+    if (num_misses > expected_misses || num_victims > expected_victims) {
+      fetch_lists(num_misses, num_victims);
       backend_->synchronize();
     }
     decisions->miss_id.resize(num_misses);
-    if (keeps_leaving()) decisions->leaving.resize(num_misses + decisions->num_victims);
+    decisions->victim_position.resize(num_victims);
+    decisions->victim_slot.resize(num_victims);
   }
 
-  static constexpr int kMisses = 2;
-  static constexpr int kNumCounts = 3;  // evictions, bypasses, misses
+  enum Count { kEvictions, kBypasses, kMisses, kVictims, kSpilled, kLost, kNumCounts };
 
   const std::shared_ptr<MovesMemory<Backend>> memory_;  // outlives the arrays
   Backend* const backend_ = &memory_->backend();
@@ -234,9 +277,9 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<typename Policy::Line> lines_{*backend_};
   Array<typename Policy::State> states_{*backend_};
   Array<uint64_t> extra_{*backend_};
-  Array<uint32_t> next_positions_{*backend_};
   Array<float> scores_{*backend_};
   NextUseChainOnBackend<Backend> chain_{*backend_};
+  VictimsOnBackend<Backend> victims_;
   // State of the batch in decide().
   Array<BufferedRow> buffered_{*backend_};
   Array<uint32_t> key_{*backend_};
@@ -244,10 +287,13 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<uint32_t> sorted_key_{*backend_};
   Array<Leaving> leaving_{*backend_};
   Array<int64_t> miss_id_{*backend_};
+  Array<int64_t> victim_position_{*backend_};
+  Array<int64_t> victim_slot_{*backend_};
   Array<int64_t> counts_{*backend_};
   SumsOnBackend<Backend> sums_{*backend_};
   int64_t most_misses_ = 0;  // that are expected
-  bool is_whole_ = true;     // false: sets and window are being changed, or it failed
+  int64_t most_victims_ = 0;
+  bool is_whole_ = true;  // false: sets and window are being changed, or it failed
 };
 
 template <class Backend>

@@ -49,11 +49,16 @@ class WindowSets {
 
   /// True if rows that leave come with their scores.
   virtual bool needs_scores() const = 0;
+  /// True if the victim buffer's book-keeping is here too.
+  virtual bool keep_victims() const = 0;
 
   /// Adds a batch to the window. Its ids' lines without a next use get this batch. Returns the
   /// positions of the ids that the window did not hold, valid until the next call, if they are
   /// known here. Throws ArgumentError, and changes nothing, if an id is repeated or out of range.
   virtual std::optional<std::span<const uint32_t>> push(std::span<const int64_t> ids) = 0;
+  /// Batch `b` of the window is requested: rows in a victim buffer here may wait for it from now
+  /// on.
+  virtual void tag_victims(int64_t b) = 0;
   /// One more than the number of the batch pushed last.
   virtual int64_t end_batch() const = 0;
   /// True if `ids` are those of batch `b`, which is in the window.
@@ -64,9 +69,9 @@ class WindowSets {
 
   /// Decides about batch plan->iteration, the first of the window, which then leaves it: writes
   /// source, the lists of misses and victims and, on the host, ids and slot; counts all but the
-  /// rows that are spilled. `due`: its rows in the victim buffer. Returns the rows that leave the
-  /// device, one for each row that asked for a line, valid until the next call; none if there is no
-  /// victim buffer to take them.
+  /// rows that are spilled elsewhere. `due`: its rows in a victim buffer elsewhere. Returns the
+  /// rows that leave the device for such a buffer, one for each row that asked for a line, valid
+  /// until the next call; none if there is no such buffer.
   virtual std::span<const Leaving> decide(std::span<const VictimBuffer::Row> due, Plan* plan) = 0;
   /// Lists the moves of the plan decided last, whose rows leave for plan->leaving_slot; a GPU keeps
   /// its moves.
@@ -76,6 +81,8 @@ class WindowSets {
   virtual void set_scores(Scores scores) = 0;
 
   virtual int64_t num_bytes() const = 0;
+  /// Of a victim buffer here.
+  virtual int64_t victim_bytes() const = 0;
   virtual int64_t window_bytes() const = 0;
   virtual int64_t window_entries() const = 0;
 };
@@ -84,7 +91,8 @@ class WindowSets {
 std::unique_ptr<WindowSets> make_host_sets(const PlannerConfig& config, Scores scores,
                                            const FixedTiers& fixed,
                                            std::shared_ptr<ThreadPool> pool);
-/// Sets of a GPU or its twin, which also keeps the batches; the host keeps the other tiers.
+/// Sets of a GPU or its twin, which also keeps the batches and the rows of the victim buffer; the
+/// host keeps the fixed tiers.
 std::unique_ptr<WindowSets> make_gpu_sets(std::unique_ptr<GpuSetCache> cache,
                                           const FixedTiers& fixed,
                                           std::shared_ptr<ThreadPool> pool);

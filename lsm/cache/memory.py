@@ -11,6 +11,7 @@ from lsm.core.option_types import settled
 WINDOW_ID_BYTES = 24
 """Most memory of an id of the window in a planner on the host."""
 _GPU_WINDOW_ID_BYTES = 50  # in a planner on a GPU
+_GPU_SLOT_BYTES = 33  # of a victim slot, in a planner on a GPU
 SLOT_BYTES = 64
 """Most memory of a victim slot: its metadata word, and its places in the planner's order."""
 _SCORE_BYTES = 4
@@ -78,6 +79,8 @@ def _on_gpu(options: CacheOptions, shape: Shape) -> dict[str, int]:
     if options.planner == "device":
         # The window's ids, whose number is not known yet, come on top.
         metadata = lines // row * line_bytes(options, on_gpu=True)
+        if options.victim.mode != "none":
+            metadata += settled(options.victim.bytes) // row * _GPU_SLOT_BYTES
         needs["the planner (cache.planner)"] = metadata + score_bytes(options.score, shape)
     return needs
 

@@ -105,7 +105,8 @@ class Plan:
 
     A metadata word (LSM-GNN, section 4.3.3) describes the next use of a row in the victim buffer:
     the iteration mod 2^16 in the upper 16 bits, the rank that requests it first in the next 8, and
-    its position in that batch in the lower 40.
+    its position in that batch in the lower 40. A plan that was made on a GPU names no next use: the
+    words of its rows are -1, and it has no tags.
 
     ``tag_slot``, ``tag_word`` [l] int64: new words of rows in the victim buffer (pool only) whose
     next use was unknown (word -1) and that a batch pushed since the last plan requests after this

@@ -64,8 +64,8 @@ class ReferencePlan:
 
 @dataclass
 class Moves:
-    """Moves of one iteration, in the order of its events. Victim slots come last, because the buffer
-    chooses among all rows that leave."""
+    """Moves of one iteration, in the order of its events. Victim slots come last, because the
+    buffer chooses among all rows that leave."""
 
     evicted: list[tuple[int, int]] = field(default_factory=list)  # (line, node)
     inserted: list[tuple[int, int]] = field(default_factory=list)  # (position, line)

@@ -34,7 +34,7 @@ class VictimBuffer:
             return 0, 0
         if self.mode == "queues":
             waiting = list(self.next_use.values())
-            entering = []
+            entering: list[tuple[int, int | None]] = []
             for node, next_use in rows:
                 if next_use is not None and waiting.count(next_use) < self.num_rows:
                     waiting.append(next_use)

@@ -7,7 +7,12 @@ import torch
 from lsm import native
 from lsm.cache.planner import POLICIES, VICTIM_MODES
 from support.gpus import ON_A_GPU
-from support.native_plans import assert_same_plans, config_of, skewed_batches
+from support.native_plans import (
+    assert_same_plans,
+    assert_same_plans_of_large_pools,
+    config_of,
+    skewed_batches,
+)
 
 pytestmark = ON_A_GPU
 
@@ -18,6 +23,10 @@ def test_plans(policy, mode):
     for num_lines, ways in ((96, 12), (128, 64), (90, 45), (3200, 32)):
         settings = config_of(policy, mode, num_lines, ways, window=9, seed=3)
         assert_same_plans(settings, skewed_batches(seed=0), "device")
+
+
+def test_large_pools():
+    assert_same_plans_of_large_pools("device")
 
 
 def large_batches(num_batches=6, num_ids=30_000, num_nodes=100_000):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lsm.cache.planner import Planner, PlannerConfig
 from lsm.cache.planner_trial import TrialPlanner
 from lsm.reference.planner import ReferencePlanner
+from support.native_plans import assert_same_moves
 from support.planner_traces import ARRAYS, POLICIES, config, describe, power_law_trace
 
 NUM_NODES = 400
@@ -53,10 +54,12 @@ def assert_same(policy, mode, first, changes, threads=1, num_batches=40):
     )
     expected = list(scored_plans(reference, lists, 6, changes))
     for plan, *others in zip(expected, *made, strict=True):
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(others[0], name).numpy(), getattr(plan, name))
         for other in others:
-            for name in ARRAYS:
-                np.testing.assert_array_equal(getattr(other, name).numpy(), getattr(plan, name))
             assert other.counters == plan.counters
+        for twin in others[1:]:
+            assert_same_moves(plan, twin)
     return expected
 
 

@@ -10,7 +10,7 @@ from lsm.cache.planner import Planner
 from lsm.cache.planner_trial import TrialPlanner
 from lsm.cache.trial import Trial
 from support.native_plans import config_of, skewed_batches
-from support.planner_traces import ARRAYS
+from support.planner_traces import MOVES
 
 CONFIG = config_of("lookahead", "pool", 40, 8, window=5)
 
@@ -40,7 +40,7 @@ def run(planner, batches, window=CONFIG.window):
         for ids in batches[planner.num_pushed : t + window]:
             planner.push(ids)
         plan = planner.plan()
-        yield [getattr(plan, name) for name in ARRAYS]
+        yield [getattr(plan, name) for name in MOVES]
 
 
 def same(plans, others):

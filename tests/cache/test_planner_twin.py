@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner
 from support.native_plans import (
     NUM_NODES,
+    assert_same_moves,
     assert_same_plans,
+    assert_same_plans_of_large_pools,
     config_of,
     plans,
     skewed_batches,
 )
-from support.planner_traces import ARRAYS
 
 
 @pytest.mark.parametrize("mode", VICTIM_MODES)
@@ -27,6 +28,10 @@ def test_every_policy(policy, mode):
         config = config_of(policy, mode, num_lines, ways, window=9, seed=3)
         for sets in ("twin", "twin_backwards"):
             assert assert_same_plans(config, batches, sets) > 0
+
+
+def test_large_pools():
+    assert_same_plans_of_large_pools("twin_backwards")
 
 
 @settings(max_examples=30, deadline=None)
@@ -76,8 +81,7 @@ def test_next_uses_over_many_windows(seed, window, policy):
             twin.push(ids)
         assert host.metadata_bytes()["window_entries"] == twin.metadata_bytes()["window_entries"]
         plan, other = host.plan(), twin.plan()
-        for name in ARRAYS:
-            assert torch.equal(getattr(plan, name), getattr(other, name)), (t, name)
+        assert_same_moves(plan, other)
 
 
 def test_ids_of_64_bits_and_no_score():

@@ -257,7 +257,8 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
         plan.victim_slot == other.victim_slot && plan.victim_position == other.victim_position,
         planned.name(), ", iteration ", t);
     LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
-                   plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
+                   plan.spill_position == other.spill_position &&
+                   plan.spill_slot == other.spill_slot,
                planned.name(), ", iteration ", t);
     LSM_EXPECT(plan.counters == other.counters, planned.name(), ", iteration ", t);
     model.check(other);

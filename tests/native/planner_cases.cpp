@@ -140,6 +140,10 @@ void TierModel::enter_victims(const cache::Plan& plan, const std::vector<int64_t
 }
 
 void TierModel::check_word(const cache::Plan& plan, int64_t id, uint64_t word) const {
+  if (plan.on_gpu != nullptr) {
+    LSM_EXPECT(word == cache::kUnknownUse, planned_.name(), ": ", id, " has a word");
+    return;
+  }
   const auto iteration = static_cast<uint64_t>(plan.iteration);
   const bool is_known = word != cache::kUnknownUse;
   const auto row = is_known ? cache::unpack_metadata(word, iteration) : cache::RowMetadata{};

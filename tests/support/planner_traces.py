@@ -15,6 +15,8 @@ ARRAYS = (
     *("insert_position", "insert_line", "spill_position", "spill_slot", "spill_word"),
     *("tag_slot", "tag_word"),
 )
+# Of plans that GPU code makes, too: it writes neither words nor tags.
+MOVES = tuple(name for name in ARRAYS if not name.endswith("_word") and name != "tag_slot")
 
 
 def config(policy, num_lines, ways, **fields):
