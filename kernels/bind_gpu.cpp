@@ -15,6 +15,7 @@
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
 #include "kernels/core/cuda_info.h"
+#include "kernels/core/stream_pool.h"
 #include "kernels/sample/gpu_sampler.h"
 
 namespace py = pybind11;
@@ -93,6 +94,13 @@ void bind_gpu_sampling(py::module_& module) {
       .def_readonly("problem", &CudaInfo::problem)
       .def_readonly("gpus", &CudaInfo::gpus);
   module.def("find_cuda", &find_cuda, py::call_guard<py::gil_scoped_release>());
+  py::class_<StreamPoolBytes>(module, "StreamPoolBytes")
+      .def_readonly("reserved", &StreamPoolBytes::reserved)
+      .def_readonly("used", &StreamPoolBytes::used);
+  module.def("stream_pool_bytes", &stream_pool_bytes, py::arg("device"),
+             py::call_guard<py::gil_scoped_release>());
+  module.def("trim_memory", &trim_memory, py::arg("device"),
+             py::call_guard<py::gil_scoped_release>());
   module.attr("TWIN") = kTwin;
   module.attr("TWIN_BACKWARDS") = kTwinBackwards;
   py::class_<SampleSizes>(module, "SampleSizes")

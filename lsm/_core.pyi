@@ -65,6 +65,7 @@ __all__: list[str] = [
     "SharedPool",
     "StopFlag",
     "Storage",
+    "StreamPoolBytes",
     "ThreadError",
     "ThreadPool",
     "Ticket",
@@ -128,7 +129,9 @@ __all__: list[str] = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "stream_pool_bytes",
     "sum_rows_on",
+    "trim_memory",
     "unique_relabel",
     "unpack_edges",
     "unpack_metadata",
@@ -309,6 +312,12 @@ class CudaInfo:
     def problem(self) -> str: ...
     @property
     def toolkit_version(self) -> int: ...
+
+class StreamPoolBytes:
+    @property
+    def reserved(self) -> int: ...
+    @property
+    def used(self) -> int: ...
 
 class SampleSizes:
     @property
@@ -1385,6 +1394,7 @@ def softmax_loss(
     negatives: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> float: ...
+def stream_pool_bytes(device: int) -> StreamPoolBytes: ...
 def sum_rows_on(
     sorted_rows: torch.Tensor | numpy.ndarray,
     places: torch.Tensor | numpy.ndarray,
@@ -1394,6 +1404,7 @@ def sum_rows_on(
     device: int,
     stream: int,
 ) -> None: ...
+def trim_memory(device: int) -> None: ...
 def unique_relabel(
     ids: torch.Tensor | numpy.ndarray,
     unique: torch.Tensor | numpy.ndarray,

@@ -63,6 +63,7 @@ StopFlag = _core.StopFlag
 SUM_WINDOW = _core.SUM_WINDOW
 Storage = _core.Storage
 StorageTicket = _core.Ticket
+StreamPoolBytes = _core.StreamPoolBytes
 ThreadError = _core.ThreadError
 ThreadPool = _core.ThreadPool
 Transfers = _core.Transfers
@@ -127,7 +128,9 @@ search_order = _core.search_order
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
 softmax_loss = _core.softmax_loss
+stream_pool_bytes = _core.stream_pool_bytes
 sum_rows_on = _core.sum_rows_on
+trim_memory = _core.trim_memory
 unpack_edges = _core.unpack_edges
 unpack_metadata = _core.unpack_metadata
 update_rows = _core.update_rows
@@ -183,6 +186,7 @@ __all__ = [
     "StopFlag",
     "Storage",
     "StorageTicket",
+    "StreamPoolBytes",
     "ThreadError",
     "ThreadPool",
     "Transfers",
@@ -247,7 +251,9 @@ __all__ = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "stream_pool_bytes",
     "sum_rows_on",
+    "trim_memory",
     "unique_relabel",
     "unpack_edges",
     "unpack_metadata",

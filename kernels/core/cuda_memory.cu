@@ -28,14 +28,37 @@ cudaMemPool_t make_pool(int device) {
   throw CudaError(error, "make a pool of GPU memory keep what is freed");
 }
 
-/// Lives as long as the process: memory may be freed in a stream that lives as long.
-cudaMemPool_t pool_of(int device) {
-  static std::mutex mutex;
-  static std::map<int, cudaMemPool_t>* const pools = new std::map<int, cudaMemPool_t>;
-  const std::lock_guard lock(mutex);
-  const auto known = pools->find(device);
-  if (known != pools->end()) return known->second;
-  return pools->emplace(device, make_pool(device)).first->second;
+/// The pools of all devices. They live as long as the process: memory may be freed in a stream that
+/// lives as long.
+class Pools {
+ public:
+  static Pools& all() {
+    static Pools* const pools = new Pools;
+    return *pools;
+  }
+
+  /// Null if the device has none.
+  cudaMemPool_t find(int device) {
+    const std::lock_guard lock(mutex_);
+    const auto known = pools_.find(device);
+    return known == pools_.end() ? nullptr : known->second;
+  }
+  cudaMemPool_t get(int device) {
+    const std::lock_guard lock(mutex_);
+    const auto known = pools_.find(device);
+    if (known != pools_.end()) return known->second;
+    return pools_.emplace(device, make_pool(device)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, cudaMemPool_t> pools_;
+};
+
+int64_t bytes_of(cudaMemPool_t pool, cudaMemPoolAttr attribute) {
+  uint64_t bytes = 0;
+  check_cuda(cudaMemPoolGetAttribute(pool, attribute, &bytes), "ask a pool for its bytes");
+  return static_cast<int64_t>(bytes);
 }
 
 }  // namespace
@@ -44,7 +67,8 @@ void* allocate_in_stream(int device, size_t bytes, cudaStream_t stream) {
   const RelaxedCapture relaxed;
   void* memory = nullptr;
   const std::string what = concat("allocate ", bytes, " bytes of GPU memory");
-  check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool_of(device), stream), what.c_str());
+  check_cuda(cudaMallocFromPoolAsync(&memory, bytes, Pools::all().get(device), stream),
+             what.c_str());
   return memory;
 }
 
@@ -55,11 +79,16 @@ void free_in_stream(void* memory, cudaStream_t stream) noexcept {
 
 void trim_memory(int device) noexcept {
   const RelaxedCapture relaxed;
-  try {
-    cudaMemPoolTrimTo(pool_of(device), 0);
-  } catch (const CudaError&) {
-    // No pool was made, so no memory is in it.
-  }
+  const cudaMemPool_t pool = Pools::all().find(device);
+  if (pool != nullptr && cudaMemPoolTrimTo(pool, 0) != cudaSuccess) cudaGetLastError();
+}
+
+StreamPoolBytes stream_pool_bytes(int device) {
+  const RelaxedCapture relaxed;
+  const cudaMemPool_t pool = Pools::all().find(device);
+  if (pool == nullptr) return {};
+  return {bytes_of(pool, cudaMemPoolAttrReservedMemCurrent),
+          bytes_of(pool, cudaMemPoolAttrUsedMemCurrent)};
 }
 
 }  // namespace lsm

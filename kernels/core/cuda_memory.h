@@ -7,13 +7,13 @@
 
 #include <cstddef>
 
+#include "kernels/core/stream_pool.h"
+
 namespace lsm {
 
 /// `bytes` bytes of this device for later work in `stream`. Throws CudaError if there are none.
 void* allocate_in_stream(int device, size_t bytes, cudaStream_t stream);
 /// Frees it behind all work that is in `stream` now. Ignores null.
 void free_in_stream(void* memory, cudaStream_t stream) noexcept;
-/// Returns idle memory to the GPU, where torch can use it.
-void trim_memory(int device) noexcept;
 
 }  // namespace lsm

@@ -13,6 +13,7 @@ from lsm.comm.gpu_memory import GpuPeerMemory
 from lsm.comm.request import NO_PLACES, Request, RowFormat
 from lsm.comm.shared_memory import PeerMemory, SharedBatch
 from lsm.core.device import GpuPlace, current, empty_rows, memory_errors
+from lsm.core.stream_pool import allocated
 
 _IDLE_BYTES = 512 << 20
 _NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch with positions only
@@ -134,7 +135,9 @@ class GpuBatches:
         """GPU memory for rows of a message."""
         shape = num_rows, self.format.dim
         with self.stream(), memory_errors("for rows on their way between ranks"):
-            return torch.empty(shape, dtype=self.format.dtype, device=self._device)
+            return allocated(
+                lambda: torch.empty(shape, dtype=self.format.dtype, device=self._device)
+            )
 
     def unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
         """As Batches.unpack()."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from lsm import native
+from lsm.core import stream_pool
 from lsm.core.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if problem is None:
         device = torch.device("cuda", index)
         torch.cuda.set_device(device)
+        stream_pool.trim_when_memory_ends()
         return device
     if name == "cuda":
         raise RuntimeError(f"device=cuda: {problem}; or set device=cpu (see `lsm doctor`)")
@@ -136,13 +138,15 @@ def _version(number: int) -> str:
 
 @contextmanager
 def memory_errors(doing: str) -> Iterator[None]:
-    """A context that turns torch's out-of-memory errors into RuntimeErrors with a remedy."""
+    """A context that turns torch's out-of-memory errors into RuntimeErrors with a remedy. Where the
+    memory is a GPU's, it trims the native pool first, whose bytes the error names."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         first = str(error).strip().partition("\n")[0]
+        facts = "; ".join(filter(None, (first, stream_pool.trim_current())))
         raise RuntimeError(
-            f"the GPU ran out of memory {doing} ({first}); {OUT_OF_MEMORY_REMEDY}; the last "
+            f"the GPU ran out of memory {doing} ({facts}); {OUT_OF_MEMORY_REMEDY}; the last "
             "checkpoint resumes"
         ) from error
     except RuntimeError as error:

@@ -19,6 +19,7 @@ from lsm.cache.staging import Staging
 from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.request import RowTarget
 from lsm.core.device import GpuPlace, current, memory_errors
+from lsm.core.stream_pool import allocated
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
 from lsm.features.pending_batch import PendingBatch
@@ -148,7 +149,7 @@ class GpuTiers:
         # The allocator hands no memory that other streams still use to the stream that writes here.
         stream = torch.cuda.ExternalStream(self._executor.stream, device=self._device)
         with torch.cuda.stream(stream), memory_errors("for the rows of a batch"):
-            rows = torch.empty(shape, dtype=dtype, device=self._device)
+            rows = allocated(lambda: torch.empty(shape, dtype=dtype, device=self._device))
             # cuFile ignores streams.
             stream.synchronize()
         return rows

@@ -9,6 +9,7 @@ import torch
 from lsm import native
 from lsm.core.device import current, memory_errors
 from lsm.core.ids import as_int64
+from lsm.core.stream_pool import allocated
 from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
 from lsm.sampler.gpu_slots import GpuSlots
@@ -59,7 +60,7 @@ def place_array(array: torch.Tensor, placement: str, device: torch.device) -> to
     page-locked."""
     if placement == "device":
         with memory_errors("for the topology"):
-            return array.to(device)
+            return allocated(lambda: array.to(device))
     try:
         return _locked(array, device)
     except RuntimeError as error:

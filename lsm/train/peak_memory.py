@@ -6,6 +6,7 @@ from typing import Any
 
 from lsm.core import host_memory
 from lsm.core.device import peak_bytes
+from lsm.core.stream_pool import pool_facts
 from lsm.distributed import collectives
 from lsm.train.gpu_memory import device_terms
 from lsm.train.job import Job
@@ -20,5 +21,6 @@ def peak_of(job: Job) -> dict[str, Any]:
         cache_bytes = job.features.device_bytes
         found |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
         found["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
+        found |= pool_facts(job.device)
         found["budget_device_bytes"] = sum(device_terms(job).values())
     return found

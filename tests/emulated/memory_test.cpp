@@ -151,6 +151,37 @@ TEST_CASE("GPU memory: growth waits for nothing else") {
   LSM_EXPECT(!end.was_late(), "growth waited for the training");
 }
 
+/// What is freed stays in the pool until it is trimmed; what is in use stays in any case.
+TEST_CASE("GPU memory: trimmed") {
+  constexpr int64_t kBytes = 64 << 20;
+  use_device(kDevice);
+  const CudaStream stream(kDevice);
+  const auto wait = [&] { check_cuda(cudaStreamSynchronize(stream.get()), "use a pool"); };
+  void* const kept = allocate_in_stream(kDevice, 100, stream.get());
+  wait();
+  trim_memory(kDevice);
+  const StreamPoolBytes before = stream_pool_bytes(kDevice);
+  LSM_EXPECT(before.used >= 100 && before.reserved >= before.used, before.used);
+  void* const idle = allocate_in_stream(kDevice, kBytes, stream.get());
+  wait();
+  const StreamPoolBytes full = stream_pool_bytes(kDevice);
+  LSM_EXPECT(full.used >= before.used + kBytes, full.used, " after ", before.used);
+  LSM_EXPECT(full.reserved >= full.used, full.reserved, " for ", full.used);
+  free_in_stream(idle, stream.get());
+  wait();
+  const StreamPoolBytes freed = stream_pool_bytes(kDevice);
+  LSM_EXPECT(freed.used == before.used, freed.used, " after ", before.used);
+  LSM_EXPECT(freed.reserved == full.reserved, freed.reserved, " of ", full.reserved);
+  trim_memory(kDevice);
+  const StreamPoolBytes trimmed = stream_pool_bytes(kDevice);
+  LSM_EXPECT(trimmed.reserved <= before.reserved, trimmed.reserved, " after ", before.reserved);
+  LSM_EXPECT(trimmed.used == before.used, trimmed.used, " after ", before.used);
+  free_in_stream(kept, stream.get());
+  wait();
+  constexpr int kNoDevice = 1000;  // asking makes no pool
+  LSM_EXPECT(stream_pool_bytes(kNoDevice).reserved == 0, "a pool of no device");
+}
+
 /// More than bounce memory holds, on the way to the GPU and back, without a wait of the caller's.
 TEST_CASE("GPU memory: bounce memory") {
   constexpr size_t kBytes = size_t{32} << 20;

@@ -437,6 +437,16 @@ MUTATIONS = [
         "things are left",
     ),
     Mutation(
+        "a pool is not trimmed",
+        "kernels/core/cuda_memory.cu",
+        "if (pool != nullptr && cudaMemPoolTrimTo(pool, 0) != cudaSuccess) cudaGetLastError();",
+        "if (pool != nullptr && !PLANTED && cudaMemPoolTrimTo(pool, 0) != cudaSuccess) {\n"
+        "    cudaGetLastError();\n  }",
+        "memory",
+        "memory: trimmed",
+        "trimmed.reserved",
+    ),
+    Mutation(
         "an owner's end leaves its error to others",
         "kernels/core/cuda_check.h",
         "~OwnerEnd() { cudaGetLastError(); }",

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "tests/emulated/runtime/hooks.h"
 #include "tests/emulated/runtime/memory.h"
 #include "tests/emulated/runtime/streams.h"
+#include "tests/emulated/runtime/waiting.h"
 #include "tests/emulated/runtime/warps.h"
 
 using namespace emulated;
@@ -167,13 +170,62 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
+/// Its memory is taken from the device anew each time; only bytes are counted as a pool's are.
 struct CUmemPool_st {
   int device;
+  Lock lock;
+  uint64_t reserved = 0;
+  uint64_t used = 0;
+  std::map<const void*, uint64_t> allocated;
+
+  void add(const void* memory, uint64_t bytes) {
+    const std::lock_guard guard(lock);
+    allocated[memory] = bytes;
+    used += bytes;
+    reserved = std::max(reserved, used);
+  }
+  void remove(const void* memory) {
+    const std::lock_guard guard(lock);
+    used -= allocated[memory];
+    allocated.erase(memory);
+  }
+  void trim(uint64_t kept_bytes) {
+    const std::lock_guard guard(lock);
+    reserved = std::max(used, std::min(reserved, kept_bytes));
+  }
 };
+
+namespace {
+
+/// The pool of each live allocation of all pools.
+struct PoolUsers {
+  Lock lock;
+  std::map<const void*, cudaMemPool_t> pools;
+
+  static PoolUsers& all() {
+    static PoolUsers* const users = new PoolUsers;
+    return *users;
+  }
+  void add(const void* memory, cudaMemPool_t pool) {
+    const std::lock_guard guard(lock);
+    pools[memory] = pool;
+  }
+  cudaMemPool_t take(const void* memory) {
+    const std::lock_guard guard(lock);
+    const auto found = pools.find(memory);
+    if (found == pools.end()) report("cudaFreeAsync: %p is no memory of a pool", memory);
+    const cudaMemPool_t pool = found->second;
+    pools.erase(found);
+    return pool;
+  }
+};
+
+}  // namespace
+
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   EMULATED_MAY_FAIL(cudaErrorUnknown);
   ++live_counts().pools;
-  *pool = new CUmemPool_st{properties->location.id};
+  *pool = new CUmemPool_st{.device = properties->location.id};
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
@@ -185,7 +237,23 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   EMULATED_MAY_FAIL(cudaErrorUnknown);
   return cudaSuccess;
 }
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
+  const std::lock_guard guard(pool->lock);
+  auto& bytes = *static_cast<uint64_t*>(value);
+  if (attribute == cudaMemPoolAttrReservedMemCurrent) {
+    bytes = pool->reserved;
+  } else if (attribute == cudaMemPoolAttrUsedMemCurrent) {
+    bytes = pool->used;
+  } else {
+    report("cudaMemPoolGetAttribute: attribute %d is not played", attribute);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t kept_bytes) {
+  check_captures("cudaMemPoolTrimTo");
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
+  pool->trim(kept_bytes);
   return cudaSuccess;
 }
 /// There for what comes later in the stream, and in others only behind that.
@@ -199,6 +267,8 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t p
   *memory = bytes == 0 ? nullptr : allocate(pool->device, bytes);
   if (*memory == nullptr) return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
   ++live_counts().memory;
+  pool->add(*memory, bytes);
+  PoolUsers::all().add(*memory, pool);
   enqueue(stream, [start = *memory, bytes] { mark_written(start, bytes); });
   return cudaSuccess;
 }
@@ -210,9 +280,10 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
   }
   ++call_counts().allocations;
   --live_counts().memory;
-  enqueue(stream, [memory] {
+  enqueue(stream, [memory, pool = PoolUsers::all().take(memory)] {
     mark_written(memory, size_of(memory));
     release(memory);
+    pool->remove(memory);
   });
   return cudaSuccess;
 }
