@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
+from lsm.core.device import moved
 from lsm.data.triples.store import Buckets
 from lsm.embed.orders.bucket_plan import Bucket
 from lsm.embed.orders.itinerary import Step
@@ -82,7 +83,7 @@ class StepBatches:
         for column, partition in ((0, bucket[0]), (-1, bucket[1])):
             first = step.frames[partition] * self._layout.frame_rows
             edges[:, column] += first - self._layout.starts[partition]
-        return edges.to(self._device)
+        return moved(edges, self._device)
 
     def _none(self) -> Tensor:
         return torch.empty((0, self._columns), dtype=torch.int64, device=self._device)
