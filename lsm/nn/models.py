@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from lsm.loader.batch import Batch
 from lsm.loader.layers import Layer
+from lsm.nn import self_loops
 from lsm.nn.attention import WeightedGATConv
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
@@ -87,17 +89,15 @@ class GCN(SampledGNN):
     this layer has only its self loop.
     """
 
-    def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
-        return conv(x, layer.edge_index, layer.relative_weight)[: layer.num_dst]
+    def convolve(self, conv: Any, x: Tensor, layer: Layer) -> Tensor:
+        return self_loops.gcn(conv, x, layer)
 
 
 class GAT(SampledGNN):
     """Attention over the sampled neighbours and the node itself (Velickovic et al., 2018)."""
 
-    def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
-        weights, size = layer.relative_weight, (layer.num_src, layer.num_dst)
-        attr = None if weights is None else weights.unsqueeze(1)
-        return conv((x, x[: layer.num_dst]), layer.edge_index, attr, size=size)
+    def convolve(self, conv: Any, x: Tensor, layer: Layer) -> Tensor:
+        return self_loops.gat(conv, x, layer)
 
 
 def build_model(options: ModelOptions, in_dim: int, out_dim: int, num_layers: int) -> SampledGNN:

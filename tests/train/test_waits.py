@@ -58,8 +58,6 @@ CASES = {
     "typed links": ("typed_links/g", *LINK, "model.name=rsage", "links.loss=bce"),
 }
 KNOWN = {
-    "gat": ("aten.index.Tensor",),  # PyG's layers of both leave out loops by a mask
-    "gcn": ("aten.index.Tensor",),
     **dict.fromkeys(("rsage", "rgcn", "rgat"), ("aten._coalesce",)),  # a type's embeddings
     "hgt": ("aten._coalesce", "aten._local_scalar_dense"),  # PyG's layer slices rows by type
 }
