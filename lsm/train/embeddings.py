@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
+from lsm.train.row_adam import RowAdam
 
 
 class EmbeddingOptimizer:
@@ -36,7 +37,7 @@ class EmbeddingOptimizer:
         world: World,
     ) -> None:
         self._others, self._tables, self._world = others, list(tables), world
-        self._sparse = torch.optim.SparseAdam(self._tables, lr=lr)
+        self._sparse = RowAdam(self._tables, lr=lr)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
