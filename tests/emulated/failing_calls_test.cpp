@@ -34,6 +34,22 @@ std::string error_of(const std::function<void()>& scenario) {
   return "";
 }
 
+/// Runs `reads`; an error of a read of a row ends with that of CUDA, or with the drive's own if the
+/// drive is played by a call that failed. Both become CudaErrors.
+void read_rows(const std::function<void()>& reads) {
+  try {
+    reads();
+  } catch (const CudaError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    LSM_EXPECT(text.find("CUDA: ") != std::string::npos ||
+                   text.find("unrecovered read error") != std::string::npos,
+               text);
+    throw CudaError(cudaErrorUnknown, "read rows");
+  }
+}
+
 /// Runs the scenario once for each of its calls, which fails.
 void check_failures(const std::function<void()>& scenario) {
   scenario();  // what it leaves lives as long as the process, as a pool of memory does
@@ -227,6 +243,35 @@ TEST_CASE("GPU failing calls: pool of a device") {
   emulated::fail_call(0);
   free_in_stream(memory, stream.get());
   LSM_EXPECT(n > 1, "no call");
+}
+
+/// Queues that kernels work, and buffers in GPU memory that a drive writes to.
+TEST_CASE("GPU failing calls: nvme") {
+  constexpr int64_t kNumRows = 40;
+  constexpr int64_t kRowBytes = 512;
+  RowFiles files({kNumRows, kRowBytes, 4096, 1});
+  std::vector<int64_t> ids(kNumRows);
+  std::iota(ids.begin(), ids.end(), 0);
+  for (const int submitting : {-1, kDevice}) {
+    for (const int landing : {-1, kDevice}) {
+      if (submitting < 0 && landing < 0) continue;
+      CAPTURE(submitting);
+      CAPTURE(landing);
+      check_failures([&] {
+        read_rows([&] {
+          const auto storage = files.open("nvme", {.queue_depth = 8, .num_threads = 1},
+                                          {.submission = {submitting, 1}, .gpu = landing});
+          std::vector<std::byte> rows(ids.size() * kRowBytes);
+          const RowRead wanted{ids, {}, rows};
+          storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
+          for (size_t i = 0; i < ids.size(); ++i) {
+            LSM_EXPECT(is_row(std::span(rows).subspan(i * kRowBytes, kRowBytes), ids[i]), "row ",
+                       i);
+          }
+        });
+      });
+    }
+  }
 }
 
 TEST_CASE("GPU failing calls: embeddings") {

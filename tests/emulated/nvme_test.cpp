@@ -171,6 +171,24 @@ TEST_CASE("GPU nvme: let go elsewhere") {
   }).join();
 }
 
+/// torch.cuda.graph() captures in one thread; another opens a storage, reads and closes it.
+TEST_CASE("GPU nvme: work beside a capture") {
+  constexpr int64_t kRowBytes = 512;
+  RowFiles files({40, kRowBytes, 4096, 1});
+  const CudaStream training(kDevice);
+  check_cuda(cudaStreamBeginCapture(training.get(), cudaStreamCaptureModeGlobal), "capture");
+  std::thread([&] {
+    const auto storage = files.open("nvme", {}, {.submission = {kDevice, 1}, .gpu = kDevice});
+    const std::vector<int64_t> ids = {3, 1, 30};
+    std::vector<std::byte> rows(ids.size() * kRowBytes);
+    const RowRead wanted{ids, {}, rows};
+    storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
+    expect_rows(rows, ids, kRowBytes);
+  }).join();
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(training.get(), &graph), "end the capture");
+}
+
 /// A storage whose queues a GPU works, closed by a thread that never chose a device.
 TEST_CASE("GPU nvme: closed elsewhere") {
   RowFiles files({40, 512, 4096, 1});

@@ -40,14 +40,13 @@ struct CopyPieces {
 
 /// Memory of the GPU and a controller's mapping of it, which ends first.
 struct MappedMemory {
-  MappedMemory(Transport& transport, size_t bytes, cudaStream_t stream)
-      : memory(bytes + kGpuPageBytes, stream) {
+  MappedMemory(Transport& transport, size_t bytes) : memory(bytes + kGpuPageBytes) {
     std::byte* const first = memory.get();
     const size_t skipped = -reinterpret_cast<uintptr_t>(first) % kGpuPageBytes;
     mapped = transport.map_gpu_memory(first + skipped, bytes);
   }
 
-  GpuArray<std::byte> memory;
+  MappableMemory memory;
   DmaMemory mapped;
 };
 
@@ -67,7 +66,9 @@ class Landing final : public GpuLanding {
   DmaMemory allocate(Transport& transport, size_t bytes) override {
     use_device(device_);
     const size_t whole = (bytes + kGpuPageBytes - 1) / kGpuPageBytes * kGpuPageBytes;
-    const auto owner = std::make_shared<MappedMemory>(transport, whole, stream_.get());
+    const auto owner = std::make_shared<MappedMemory>(transport, whole);
+    check_cuda(cudaMemsetAsync(owner->mapped.data, 0, owner->mapped.bytes, stream_.get()),
+               "clear buffers");
     copied_.record(stream_.get());
     copied_.wait(timeout_secs_, "clear buffers");
     return {owner->mapped.data, owner->mapped.bytes, owner->mapped.pages, owner};
@@ -78,6 +79,7 @@ class Landing final : public GpuLanding {
     use_device(device_);
     // A completion in host memory may overtake the drive's writes to the GPU on the bus.
     if (must_flush_) {
+      const RelaxedCapture relaxed;
       check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
                                                     cudaFlushGPUDirectRDMAWritesToOwner),
                  "wait for a drive's writes to the GPU");
@@ -134,6 +136,7 @@ class GpuBlocks final : public BlockSource {
             "write as a drive");
         from += segment.bytes;
       }
+      const RelaxedCapture relaxed;
       check_cuda(cudaStreamSynchronize(stream_.get()), "write as a drive");
       return true;
     } catch (const CudaError&) {

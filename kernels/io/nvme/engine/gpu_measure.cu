@@ -126,7 +126,7 @@ class WaveRun {
   PinnedArray<uint16_t> statuses_;
   PinnedArray<uint32_t> num_completed_;
   std::unique_ptr<GpuArray<QueuePair>> pairs_;
-  std::unique_ptr<GpuArray<std::byte>> device_data_;
+  std::unique_ptr<MappableMemory> device_data_;
   std::unique_ptr<GpuArray<uint64_t>> pages_;
   std::unique_ptr<GpuArray<uint64_t>> list_pages_;
   std::unique_ptr<Controller> controller_;
@@ -182,7 +182,7 @@ void WaveRun::make_queues() {
 
 void WaveRun::make_buffers() {
   if (options_.into_device_memory) {
-    device_data_ = std::make_unique<GpuArray<std::byte>>(data_bytes(), stream_.get());
+    device_data_ = std::make_unique<MappableMemory>(data_bytes());
     data_ = transport_->map(device_data_->get(), data_bytes());
     received_.resize(data_bytes());
   } else {

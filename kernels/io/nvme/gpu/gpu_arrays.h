@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/core/cuda_check.h"
+#include "kernels/core/cuda_memory.h"
 
 namespace lsm::nvme {
 
@@ -17,6 +18,7 @@ class MappedRange {
  public:
   MappedRange(void* memory, size_t bytes, unsigned flags, const std::string& what)
       : device_(current_device()), memory_(memory) {
+    const RelaxedCapture relaxed;
     check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | flags), what.c_str());
     const cudaError_t error = cudaHostGetDevicePointer(&on_device_, memory, 0);
     if (error == cudaSuccess) return;
@@ -43,14 +45,19 @@ class MappedRange {
   void* on_device_ = nullptr;
 };
 
-/// `count` elements of GPU memory. They are zero for all later work in `stream`.
+/// `count` elements of GPU memory, allocated and freed in the order of `stream`, which outlives
+/// them. They are zero for all later work there.
 template <class T>
 class GpuArray {
  public:
-  GpuArray(size_t count, cudaStream_t stream) : device_(current_device()) {
-    const std::string what = concat("allocate ", count * sizeof(T), " bytes of GPU memory");
-    check_cuda(cudaMalloc(&data_, count * sizeof(T)), what.c_str());
-    fill(cudaMemsetAsync(data_, 0, count * sizeof(T), stream));
+  GpuArray(size_t count, cudaStream_t stream)
+      : device_(current_device()),
+        stream_(stream),
+        data_(allocate_in_stream(device_, count * sizeof(T), stream)) {
+    const cudaError_t error = cudaMemsetAsync(data_, 0, count * sizeof(T), stream);
+    if (error == cudaSuccess) return;
+    free_in_stream(data_, stream_);
+    check_cuda(error, "clear GPU memory");
   }
   GpuArray(const std::vector<T>& values, cudaStream_t stream)
       : GpuArray(std::max<size_t>(1, values.size()), stream) {
@@ -60,7 +67,7 @@ class GpuArray {
   }
   ~GpuArray() {
     const OwnerEnd end(device_);
-    cudaFree(data_);
+    free_in_stream(data_, stream_);
   }
   GpuArray(const GpuArray&) = delete;
   GpuArray& operator=(const GpuArray&) = delete;
@@ -68,12 +75,30 @@ class GpuArray {
   T* get() const { return static_cast<T*>(data_); }
 
  private:
-  void fill(cudaError_t error) {
-    if (error == cudaSuccess) return;
-    cudaFree(data_);
-    check_cuda(error, "clear GPU memory");
-  }
+  const int device_;
+  const cudaStream_t stream_;
+  void* const data_;
+};
 
+/// GPU memory that a driver can map for a drive, which it cannot do with a pool's. To allocate and
+/// to free it waits for the whole GPU.
+class MappableMemory {
+ public:
+  explicit MappableMemory(size_t bytes) : device_(current_device()) {
+    const RelaxedCapture relaxed;
+    const std::string what = concat("allocate ", bytes, " bytes of GPU memory");
+    check_cuda(cudaMalloc(&data_, bytes), what.c_str());
+  }
+  ~MappableMemory() {
+    const OwnerEnd end(device_);
+    cudaFree(data_);
+  }
+  MappableMemory(const MappableMemory&) = delete;
+  MappableMemory& operator=(const MappableMemory&) = delete;
+
+  std::byte* get() const { return static_cast<std::byte*>(data_); }
+
+ private:
   const int device_;
   void* data_ = nullptr;
 };

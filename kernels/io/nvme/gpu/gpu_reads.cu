@@ -2,9 +2,8 @@
 #include "kernels/io/nvme/gpu/gpu_reads.h"
 
 #include <cuda/atomic>
-#include <stdexcept>
-#include <string>
 
+#include "kernels/core/cuda_check.h"
 #include "kernels/io/nvme/queue/completion.h"
 #include "kernels/io/nvme/queue/sparse.h"
 
@@ -138,29 +137,22 @@ __global__ void read_synchronously(GpuWave wave, uint32_t max_looks) {
   count_completed(wave, total, lane);
 }
 
-void check_launch(const char* what) {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
-  }
-}
-
 }  // namespace
 
 void submit_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream) {
   submit<<<num_blocks, kThreads, 0, stream>>>(wave);
-  check_launch("submit NVMe reads");
+  check_cuda(cudaGetLastError(), "submit NVMe reads");
 }
 
 void read_wave_synchronously(const GpuWave& wave, uint32_t max_looks, int num_blocks,
                              cudaStream_t stream) {
   read_synchronously<<<num_blocks, kThreads, 0, stream>>>(wave, max_looks);
-  check_launch("read through NVMe queues");
+  check_cuda(cudaGetLastError(), "read through NVMe queues");
 }
 
 void complete_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream) {
   complete<<<num_blocks, kThreads, 0, stream>>>(wave);
-  check_launch("complete NVMe reads");
+  check_cuda(cudaGetLastError(), "complete NVMe reads");
 }
 
 }  // namespace lsm::nvme
