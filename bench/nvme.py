@@ -120,6 +120,7 @@ def faults(path: Path, args) -> dict:
     rng = np.random.default_rng(1)
     emulation = {
         "seed": 1,
+        "after": 1,  # the test read at opening
         "error_rate": 0.01,
         "loss_rate": 1e-4,
         "delay_rate": 0.001,

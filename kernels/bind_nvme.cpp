@@ -86,10 +86,12 @@ void bind_nvme(py::module_& module) {
   using nvme::NvmeOptions;
   py::class_<ControllerFaults>(module, "ControllerFaults")
       .def_readwrite("seed", &ControllerFaults::seed)
+      .def_readwrite("after", &ControllerFaults::after)
       .def_readwrite("error_rate", &ControllerFaults::error_rate)
       .def_readwrite("loss_rate", &ControllerFaults::loss_rate)
       .def_readwrite("delay_rate", &ControllerFaults::delay_rate)
       .def_readwrite("delay_secs", &ControllerFaults::delay_secs)
+      .def_readwrite("lost_data_rate", &ControllerFaults::lost_data_rate)
       .def_readwrite("reorder", &ControllerFaults::reorder);
   py::class_<ControllerOptions>(module, "ControllerOptions")
       .def_readwrite("num_queues", &ControllerOptions::num_queues)

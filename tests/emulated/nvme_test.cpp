@@ -159,6 +159,29 @@ TEST_CASE("GPU nvme: waves") {
   }
 }
 
+/// The ways of reads that a GPU opens are tried, each after those before it: doorbells of the GPU
+/// that do not arrive, and data that do not reach its memory.
+TEST_CASE("GPU nvme: a drive that a GPU does not reach") {
+  RowFiles files({40, 512, 4096, 1});
+  const auto expect_refused = [&](nvme::NvmeOptions nvme, uint64_t after, auto set, auto... words) {
+    auto& faults = nvme.transport.emulated.controller.faults;
+    faults.after = after;
+    set(faults);
+    nvme.command_timeout_secs = 0.1;  // a probe waits longer
+    for (const char* word : {words...}) {
+      expect_throw<std::runtime_error>(word, [&] { files.open("nvme", {}, nvme); });
+    }
+  };
+  const auto lose = [](auto& faults) { faults.loss_rate = 1; };
+  const auto lose_data = [](auto& faults) { faults.lost_data_rate = 1; };
+  expect_refused({.submission = {kDevice, 1}}, 1, lose, "submitted by GPU", "(ACS)",
+                 "storage.submit_from=host");
+  expect_refused({.submission = {kDevice, 1}, .gpu = kDevice}, 2, lose_data, "into memory of GPU",
+                 "brought no data; PCIe access control (ACS)", "storage.read_to=host");
+  expect_refused({.gpu = kDevice}, 1, lose_data, "by the host into memory of GPU");
+  expect_refused({.gpu = kDevice}, 0, lose_data, "by the host into host memory", "iommu=pt");
+}
+
 /// Kernels' memory, let go by a thread that never chose a device.
 TEST_CASE("GPU nvme: let go elsewhere") {
   const CudaStream stream(kDevice);

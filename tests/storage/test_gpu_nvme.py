@@ -74,7 +74,7 @@ def test_faults(tmp_path):
         with pytest.raises(OSError, match=r"LBA 480 of namespace 1 .*unrecovered read error"):
             read(storage, [60])
     paths = write_stripes(tmp_path, rows, 1)
-    faults = {"error_rate": 0.05, "loss_rate": 0.05, "seed": 2}
+    faults = {"error_rate": 0.05, "loss_rate": 0.05, "seed": 2, "after": 2}
     with open_rows(
         *(paths, rows), emulation=faults, submit_from="gpu", command_timeout_secs=1.0
     ) as storage:

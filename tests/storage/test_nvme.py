@@ -85,7 +85,13 @@ def test_every_injected_fault_is_reported_and_no_byte_is_wrong(tmp_path):
     queues are made anew on the way."""
     rows = random_rows(2000, PAGE)
     paths = write_stripes(tmp_path, rows, 2)
-    faults = {"error_rate": 0.02, "loss_rate": 0.002, "delay_rate": 0.01, "reorder": True}
+    faults = {
+        "after": 1,  # the test read at opening
+        "error_rate": 0.02,
+        "loss_rate": 0.002,
+        "delay_rate": 0.01,
+        "reorder": True,
+    }
     rng = np.random.default_rng(0)
     total: dict = {}
     with open_rows(
@@ -144,10 +150,43 @@ def test_a_lost_completion_fails_within_its_bound_and_the_queue_goes_on(tmp_path
             assert np.array_equal(read(storage, [1, 9, 30]), rows[[1, 9, 30]])
 
 
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        ({"loss_rate": 1.0}, TimeoutError, "did not complete within 1 s; if an IOMMU"),
+        ({"lost_data_rate": 1.0}, RuntimeError, "ended with success, but brought no data; if an"),
+        ({"error_rate": 1.0}, OSError, r"failed: .* \(type \d, code 0x"),
+    ],
+)
+def test_a_drive_whose_test_read_fails_is_refused(tmp_path, fault, error, message):
+    rows = random_rows(64, PAGE)
+    paths = write_stripes(tmp_path, rows, 2)
+    way = "test read of the first block of namespace 1, submitted by the host into host memory, "
+    with pytest.raises(error, match=way + message) as caught:
+        open_rows(paths, rows, emulation=fault, command_timeout_secs=0.1)
+    if error is OSError:
+        assert caught.value.errno == errno.EIO
+        assert caught.value.filename == str(paths[0])
+    with open_rows(paths, rows) as storage:
+        assert np.array_equal(read(storage, [1, 60]), rows[[1, 60]])
+
+
+def test_a_test_read_takes_what_it_finds_for_data(tmp_path):
+    """Blocks of zeros and of ones, in both formats of a drive."""
+    for value in (0, 255):
+        rows = np.full((64, PAGE), value, np.uint8)
+        for block_bytes in (512, 4096):
+            folder = tmp_path / f"{value}_{block_bytes}"
+            folder.mkdir()
+            paths = write_stripes(folder, rows, 1)
+            with open_rows(paths, rows, emulation={"block_bytes": block_bytes}) as storage:
+                assert np.array_equal(read(storage, [5]), rows[[5]])
+
+
 def test_closing_with_reads_under_way_fails_them(tmp_path):
     rows = random_rows(64, PAGE)
     paths = write_stripes(tmp_path, rows, 1)
-    storage = open_rows(paths, rows, emulation={"loss_rate": 1.0})
+    storage = open_rows(paths, rows, emulation={"loss_rate": 1.0, "after": 1})
     out = torch.zeros(PAGE, dtype=torch.uint8)
     ticket = storage.submit(torch.tensor([1]), out)
     storage.close()

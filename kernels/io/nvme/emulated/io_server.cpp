@@ -8,7 +8,7 @@ namespace lsm::nvme {
 namespace {
 
 /// Streams of random draws, so that one kind of fault does not shift another.
-enum Stream : uint64_t { kErrors, kWhichError, kLosses, kDelays, kOrder, kNextRound };
+enum Stream : uint64_t { kErrors, kWhichError, kLosses, kDelays, kOrder, kNextRound, kLostData };
 
 constexpr uint16_t kInjected[] = {kUnrecoveredReadError, kInternalError, kDataTransferError,
                                   kLbaOutOfRange, 0x082};
@@ -86,13 +86,20 @@ uint16_t IoServer::perform(const Command& command) {
 
 void IoServer::misbehave(SubmissionQueue& queue, const Command& command) {
   const ControllerFaults& faults = options_.faults;
-  const uint64_t counter = num_commands_++;
   const auto id = static_cast<uint16_t>(command.dwords[0] >> 16);
-  uint16_t status = perform(command);
+  if (num_commands_++ < faults.after) {
+    complete(queue, id, perform(command));
+    return;
+  }
+  const uint64_t counter = num_commands_ - 1 - faults.after;
+  const bool is_read = (command.dwords[0] & 0xff) == kOpcodeRead;
+  segments_.clear();
+  const bool lost_data = is_read && draw(faults.seed, counter, kLostData) < faults.lost_data_rate;
+  uint16_t status = lost_data ? check(command) : perform(command);
   if (status == kSuccess && draw(faults.seed, counter, kErrors) < faults.error_rate) {
     status = kInjected[static_cast<size_t>(draw(faults.seed, counter, kWhichError) *
                                            std::size(kInjected))];
-    if ((command.dwords[0] & 0xff) == kOpcodeRead) spoil();
+    if (is_read) spoil();
   }
   if (draw(faults.seed, counter, kLosses) < faults.loss_rate) {
     counters_.losses.fetch_add(1, std::memory_order_relaxed);

@@ -77,13 +77,7 @@ class Landing final : public GpuLanding {
   void copy(std::span<const PieceCopy> pieces) override {
     if (pieces.empty()) return;
     use_device(device_);
-    // A completion in host memory may overtake the drive's writes to the GPU on the bus.
-    if (must_flush_) {
-      const RelaxedCapture relaxed;
-      check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
-                                                    cudaFlushGPUDirectRDMAWritesToOwner),
-                 "wait for a drive's writes to the GPU");
-    }
+    flush();
     if (pieces.size() > num_listed_) {
       num_listed_ = 2 * pieces.size();
       listed_ = std::make_unique<PinnedArray<GpuPiece>>(num_listed_);
@@ -104,7 +98,33 @@ class Landing final : public GpuLanding {
     copied_.wait(timeout_secs_, "copy rows from where a drive wrote them");
   }
 
+  void put(std::span<const std::byte> from, std::byte* to) override {
+    use_device(device_);
+    check_cuda(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()),
+               "fill a buffer");
+    copied_.record(stream_.get());
+    copied_.wait(timeout_secs_, "fill a buffer");
+  }
+
+  void get(const std::byte* from, std::span<std::byte> to) override {
+    use_device(device_);
+    flush();
+    check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()),
+               "fetch a buffer");
+    copied_.record(stream_.get());
+    copied_.wait(timeout_secs_, "fetch a buffer");
+  }
+
  private:
+  /// A completion in host memory may overtake the drive's writes to the GPU on the bus.
+  void flush() const {
+    if (!must_flush_) return;
+    const RelaxedCapture relaxed;
+    check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                                  cudaFlushGPUDirectRDMAWritesToOwner),
+               "wait for a drive's writes to the GPU");
+  }
+
   const int device_;
   const double timeout_secs_;
   CudaStream stream_;

@@ -27,6 +27,13 @@ class GpuLanding {
   /// memory. Throws TimeoutError. Blocks until they are there.
   virtual void copy(std::span<const PieceCopy> pieces) = 0;
 
+  /// Writes `from`, which is in host memory, to memory of allocate()'s. Throws TimeoutError. Blocks
+  /// until it is there.
+  virtual void put(std::span<const std::byte> from, std::byte* to) = 0;
+  /// Reads `to.size()` bytes that a completed read has left at `from` into host memory. Throws
+  /// TimeoutError. Blocks.
+  virtual void get(const std::byte* from, std::span<std::byte> to) = 0;
+
  protected:
   GpuLanding() = default;
 };

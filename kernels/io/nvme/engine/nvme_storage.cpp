@@ -9,6 +9,7 @@
 #include "kernels/core/start_thread.h"
 #include "kernels/io/nvme/engine/gpu_queue.h"
 #include "kernels/io/nvme/engine/host_queue.h"
+#include "kernels/io/nvme/engine/probe.h"
 #include "kernels/io/nvme/engine/read_worker.h"
 #include "kernels/io/nvme/engine/transports.h"
 
@@ -17,6 +18,9 @@ namespace {
 
 // Interval at which a worker checks for commands that take too long.
 constexpr double kExpirySecs = 0.02;
+
+// Longest wait for a test read at opening.
+constexpr double kProbeSecs = 1.0;
 
 }  // namespace
 
@@ -97,6 +101,7 @@ NvmeStorage::NvmeStorage(std::vector<std::string> paths, const RowLayout& layout
                  nvme.command_timeout_secs);
   open_namespaces();
   const uint32_t count = num_workers();
+  probe();
   for (uint32_t i = 0; i < count; ++i) {
     threads_.push_back(std::make_unique<WorkerThread>(*this, static_cast<uint16_t>(i + 1)));
   }
@@ -152,6 +157,18 @@ void NvmeStorage::check_size(const Target& target, size_t part) const {
                  controllers_[target.controller]->name(), ": namespace ", space.id, " has ",
                  space.num_blocks, " blocks of ", space.block_bytes, " bytes, too small for the ",
                  needed, " bytes of features on it; use a larger one, or more of them");
+}
+
+void NvmeStorage::probe() const {
+  // The thread that plays a drive may get no core for a second.
+  const double limit = direct() ? kProbeSecs : std::max(kProbeSecs, nvme_.command_timeout_secs);
+  for (size_t i = 0; i < controllers_.size(); ++i) {
+    const auto on_it = [i](const Target& target) { return target.controller == i; };
+    const auto first = std::ranges::find_if(targets_, on_it);
+    if (first == targets_.end()) continue;
+    const std::string& path = paths_[static_cast<size_t>(first - targets_.begin())];
+    probe_drive({*controllers_[i], first->space, path, queue_makers_[i]}, nvme_, limit);
+  }
 }
 
 uint32_t NvmeStorage::num_workers() {

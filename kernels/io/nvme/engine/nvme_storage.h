@@ -21,7 +21,7 @@ namespace lsm::nvme {
 class NvmeStorage final : public QueuedStorage {
  public:
   /// `paths`: one per namespace; transports.h gives their meaning. Throws ArgumentError for options
-  /// out of range and for a namespace that is too small for its part.
+  /// out of range and for a namespace that is too small for its part; further as probe_drive().
   NvmeStorage(std::vector<std::string> paths, const RowLayout& layout, const EngineOptions& options,
               const NvmeOptions& nvme);
   ~NvmeStorage() override;
@@ -46,6 +46,8 @@ class NvmeStorage final : public QueuedStorage {
   void open_namespaces();
   void check_size(const Target& target, size_t part) const;
   uint32_t num_workers();
+  /// Tries each drive; throws as probe_drive().
+  void probe() const;
   void stop();
 
   const NvmeOptions nvme_;
