@@ -121,7 +121,8 @@ void bind_gpu_sampling(py::module_& module) {
       .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"))
       .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"),
            py::arg("weights"), py::arg("subgraph"))
-      .def("copy_edge_ids", &copy_edge_ids, py::arg("out"));
+      .def("copy_edge_ids", &copy_edge_ids, py::arg("out"))
+      .def_property_readonly("stream", &GpuSampler::stream);
 }
 
 }  // namespace lsm

@@ -361,6 +361,8 @@ class GpuSampler:
         name: tuple[int, int, int, int, int],
         edge_ids: bool,
     ) -> SampleSizes: ...
+    @property
+    def stream(self) -> int: ...
 
 class ControllerFaults:
     reorder: bool

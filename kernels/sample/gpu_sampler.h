@@ -45,6 +45,9 @@ class GpuSampler {
   /// Copies its edge ids, which are positions in the CSC of their type, [num_edges]. Precondition:
   /// they were recorded.
   virtual void copy_edge_ids(int64_t* out) = 0;
+
+  /// The cudaStream_t that copies run on; 0 on the host.
+  virtual intptr_t stream() const = 0;
 };
 
 /// `backwards`: items in the opposite order.

@@ -95,6 +95,8 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->synchronize();
   }
 
+  intptr_t stream() const override { return backend_->stream_number(); }
+
  private:
   using Nodes = NodesOnBackend<Backend>;
   using Edges = EdgesOnBackend<Id, Backend>;

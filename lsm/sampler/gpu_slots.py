@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from lsm import native
-from lsm.core.device import current
+from lsm.core.device import current, used_here
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph
 
@@ -21,7 +21,8 @@ class GpuSlots:
     """Up to ``num_slots`` samplers, which share a topology.
 
     One batch is a chain of small kernels that leave most of a GPU idle, so several are sampled at a
-    time, each with memory and a stream of its own. new_slot: makes a sampler. output: device of the
+    time, each with memory and a stream of its own. Native calls hold no GIL while they sample, copy
+    and wait, so Python threads serve as lanes. new_slot: makes a sampler. output: device of the
     sampled graphs. reads_locked: True if their memory is page-locked where it is the host's.
     has_weights: True if edges get weights; disjoint: if each seed has a subgraph. Thread-safe.
     """
@@ -51,15 +52,20 @@ class GpuSlots:
         """A batch, without its types, and its sizes by type. Tensors are complete."""
         with self._slot() as slot:
             sizes = slot.sample(seeds, name, False)
-            n_id = self._empty(sizes.num_nodes)
-            edge_index = self._empty(2, sizes.num_edges)
-            indptr = self._empty(sizes.num_bounds)
-            edge_weight = None
-            if self._has_weights:
-                edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
-            batch = self._empty(sizes.num_nodes) if self._disjoint else None
+            edge_weight = batch = None
+            with self._allocating_for(slot):
+                n_id = self._empty(sizes.num_nodes)
+                edge_index = self._empty(2, sizes.num_edges)
+                indptr = self._empty(sizes.num_bounds)
+                if self._has_weights:
+                    edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
+                if self._disjoint:
+                    batch = self._empty(sizes.num_nodes)
             with current(self._output):
                 slot.copy_to(n_id, edge_index, indptr, edge_weight, batch)
+        for each in (n_id, edge_index, indptr, edge_weight, batch):
+            if each is not None:
+                used_here(each)
         sampled = SampledGraph(
             n_id=n_id,
             edge_index=edge_index,
@@ -75,10 +81,11 @@ class GpuSlots:
         """Positions in each type's topology of the edges of sample()."""
         with self._slot() as slot:
             sizes = slot.sample(seeds, name, True)
-            edge_ids = self._empty(sizes.num_edges)
+            with self._allocating_for(slot):
+                edge_ids = self._empty(sizes.num_edges)
             with current(self._output):
                 slot.copy_edge_ids(edge_ids)
-        return edge_ids
+        return used_here(edge_ids)
 
     @contextmanager
     def _slot(self) -> Iterator[native.GpuSampler]:
@@ -90,10 +97,13 @@ class GpuSlots:
         finally:
             self._slots.put(slot)
 
+    def _allocating_for(self, slot: native.GpuSampler) -> AbstractContextManager[None]:
+        """A context whose tensors on a GPU belong to the stream of ``slot``, which writes them
+        first: memory that torch hands out there is in use by no other stream, so the slot need not
+        wait. Does nothing for the host."""
+        if self._output.type == "cpu":
+            return nullcontext()
+        return torch.cuda.stream(torch.cuda.ExternalStream(slot.stream, device=self._output))
+
     def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)
-        if tensor.is_cuda:
-            # The native sampler writes in a stream of its own, and torch may hand out memory that
-            # this stream still uses.
-            torch.cuda.current_stream(tensor.device).synchronize()
-        return tensor
+        return torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)
