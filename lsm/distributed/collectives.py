@@ -8,7 +8,7 @@ and every collective is the identity.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -145,11 +145,26 @@ def gather_rows(rows: Tensor, world: World) -> list[Tensor]:
     """Every rank's ``rows`` [n, ...] on the host by rank, on every rank; ``n`` may differ."""
     if world.size == 1:
         return [rows]
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(world.size)]
+    counts = [count for (count,) in gather_counts([len(rows)], world)]
+    return gather_known(rows, counts, None)
+
+
+def gather_counts(counts: Sequence[int], world: World) -> list[list[int]]:
+    """Every rank's ``counts`` by rank, on every rank; all have as many."""
+    everyone = [torch.zeros(len(counts), dtype=torch.int64) for _ in range(world.size)]
+    with awaiting("the counts of all ranks"):
+        torch_dist.all_gather(everyone, torch.tensor(counts))
+    return [each.tolist() for each in everyone]
+
+
+def gather_known(
+    rows: Tensor, counts: Sequence[int], group: torch_dist.ProcessGroup | None
+) -> list[Tensor]:
+    """Every rank's ``rows`` [n, ...] by rank, on every rank, over ``group`` (None: on the host).
+    ``counts``: the ``n`` of each rank. With NCCL the current stream waits, and not the host."""
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    everyone = [torch.empty_like(padded) for _ in counts]
     with awaiting("the rows of all ranks"):
-        torch_dist.all_gather(counts, torch.tensor([len(rows)]))
-        padded = rows.new_zeros(int(torch.cat(counts).max()), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        everyone = [torch.empty_like(padded) for _ in counts]
-        torch_dist.all_gather(everyone, padded)
-    return [each[: int(count)] for each, count in zip(everyone, counts, strict=True)]
+        torch_dist.all_gather(everyone, padded, group=group)
+    return [each[:count] for each, count in zip(everyone, counts, strict=True)]

@@ -161,7 +161,14 @@ class Batch:
 
         Computed on first use by sampling the batch again. Blocks for as long as sampling took.
         """
-        return None if self.find_edges is None else self.find_edges().to(self.n_id.device)
+        found = self._found_edges
+        return None if found is None else moved(found, self.n_id.device)
+
+    @cached_property
+    def _found_edges(self) -> torch.Tensor | None:
+        """``e_id`` where the sampler leaves it. Values of a store lie on the host, as it mostly
+        does."""
+        return None if self.find_edges is None else self.find_edges()
 
     @property
     def x_dict(self) -> TypedMap[str, torch.Tensor]:
@@ -217,8 +224,11 @@ class Batch:
         """
         stored = TypedMap() if self.store_values is None else self.store_values.edges
         named = {each: values[name] for each, values in stored.items() if name in values}
-        ids = self.e_id_dict if named else TypedMap()
-        return TypedMap({each: select(named[each], ids[each]) for each in named if each in ids})
+        ids = self._edges_dict(self._found_edges if named else None)
+        device = self.n_id.device
+        return TypedMap(
+            {each: select(named[each], ids[each], device) for each in named if each in ids}
+        )
 
     def _edges_dict(self, values: torch.Tensor | None) -> TypedMap[EdgeType, torch.Tensor]:
         if values is None:
@@ -297,12 +307,13 @@ class Batch:
         return _moved(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
 
-def select(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """The rows ``ids`` [n] of a store's ``values``, on the device of ``ids``. Raises OSError if
-    mapped values cannot be read."""
-    found = values.index_select(0, ids.to(values.device)).to(ids.device)
+def select(values: torch.Tensor, ids: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The rows ``ids`` [n] of a store's ``values``, on ``device``. Raises OSError if mapped values
+    cannot be read."""
+    ids = ids.to(values.device) if ids.device != values.device else ids
+    found = values.index_select(0, ids)
     native.check_mapped(values)
-    return found
+    return moved(found, device)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -78,7 +78,7 @@ def _select(store: object, values: Mapping[str, Tensor], ids: Tensor | None) -> 
     if ids is None:
         return
     for name, each in values.items():
-        setattr(store, name, select(each, ids))
+        setattr(store, name, select(each, ids, ids.device))
 
 
 def _set(store: object, **values: Tensor | None) -> None:

@@ -32,11 +32,11 @@ def terms(model: int, step: int = 0, embeddings: int = 0, *, accumulates: bool =
     the host, which holds the model a second time for the best epoch's weights.
 
     A table takes eight times its bytes: itself, two moments, the best epoch's, and a checkpoint
-    with these four. If a step ``accumulates`` gradients over iterations, they take at most two
+    with these four. If a step ``accumulates`` gradients over iterations, they take at most three
     more, while another is added.
     """
     host = int(FRAGMENTED * (step + 2 * model))
-    kept = 2 * embeddings if accumulates else 0
+    kept = 3 * embeddings if accumulates else 0
     return Terms(
         {"step": host, EMBEDDINGS: 8 * embeddings + kept},
         {"the model with gradients and moments": model, EMBEDDINGS: 4 * embeddings + kept},

@@ -6,15 +6,16 @@ DDP takes dense gradients only, so the tables are kept from it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.train.row_adam import RowAdam
+from lsm.train.sparse_rows import merged, of_rows
 
 
 class EmbeddingOptimizer:
@@ -27,6 +28,7 @@ class EmbeddingOptimizer:
         tables: The tables, all of one width.
         lr: Learning rate of the tables.
         world: The ranks. Before a step each has gradients of its own.
+        group: Of all ranks, for tensors on the device of the tables; None: that of the host.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class EmbeddingOptimizer:
         tables: Sequence[Tensor],
         lr: float,
         world: World,
+        group: ProcessGroup | None = None,
     ) -> None:
         self._others, self._tables, self._world = others, list(tables), world
+        self._group = group
         self._sparse = RowAdam(self._tables, lr=lr)
 
     @property
@@ -51,7 +55,7 @@ class EmbeddingOptimizer:
 
     def step(self) -> None:
         """Averages the tables' gradients over ranks, then changes all weights. A collective."""
-        average_sparse_gradients(self._tables, self._world)
+        average_sparse_gradients(self._tables, self._world, self._group)
         self._others.step()
         self._sparse.step()
 
@@ -65,42 +69,43 @@ class EmbeddingOptimizer:
         self._sparse.load_state_dict(state["embeddings"])
 
 
-def average_sparse_gradients(tables: Sequence[Tensor], world: World) -> None:
+def average_sparse_gradients(
+    tables: Sequence[Tensor], world: World, group: ProcessGroup | None = None
+) -> None:
     """Replaces the sparse gradients of ``tables`` by their means over ranks, the same bits on every
     rank: rows are summed in the order of ranks. A collective.
 
-    A table that no rank has a gradient of keeps none. Gradients travel through the host.
+    A table that no rank has a gradient of keeps none. Ranks exchange the numbers of rows on the
+    host, which knows them, and the rows over ``group``, so that no GPU is waited for.
     """
     if world.size == 1:
         return
-    bounds = [0, *accumulate(len(table) for table in tables)]
-    ids, rows = _gradients(tables, bounds)
-    ids_of, rows_of = collectives.gather_rows(ids, world), collectives.gather_rows(rows, world)
-    every_id, places = torch.unique(torch.cat(ids_of), return_inverse=True)
-    sums = rows.new_zeros(len(every_id), rows.size(1))
-    for own, gathered in zip(places.split([len(each) for each in ids_of]), rows_of, strict=True):
-        sums.index_add_(0, own, gathered)  # the ids of one rank are distinct
-    sums /= world.size
-    cuts = torch.searchsorted(every_id, torch.tensor(bounds)).tolist()
-    for table, first, (begin, end) in zip(tables, bounds[:-1], pairwise(cuts), strict=True):
+    own = [_places(table) for table in tables]
+    counts_of = collectives.gather_counts([len(ids) for ids, _ in own], world)
+    ids_of, rows_of = (
+        collectives.gather_known(torch.cat(parts), [sum(each) for each in counts_of], group)
+        for parts in zip(*own, strict=True)
+    )
+    for number, table in enumerate(tables):
+        ids, rows = _of_table(ids_of, counts_of, number), _of_table(rows_of, counts_of, number)
         table.grad = None
-        if begin < end:
-            table.grad = torch.sparse_coo_tensor(
-                (every_id[begin:end] - first).unsqueeze(0),
-                sums[begin:end],
-                table.shape,
-                is_coalesced=True,
-                check_invariants=False,
-            ).to(table.device)
+        if len(ids):
+            sums = merged(of_rows(ids, rows, table))
+            table.grad = of_rows(sums._indices()[0], sums._values() / world.size, table)
 
 
-def _gradients(tables: Sequence[Tensor], bounds: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """This rank's gradients of all tables as (ids [n], rows [n, width]) on the host. The ids of a
-    table begin at its bound."""
-    ids, rows = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, tables[0].size(1))]
-    for table, first in zip(tables, bounds[:-1], strict=True):
-        if table.grad is not None:
-            own = table.grad.coalesce().cpu()
-            ids.append(own.indices()[0] + first)
-            rows.append(own.values())
-    return torch.cat(ids), torch.cat(rows)
+def _places(table: Tensor) -> tuple[Tensor, Tensor]:
+    """This rank's gradient of ``table`` as (ids [n], rows [n, width]), at most one for each of its
+    rows."""
+    if table.grad is None:
+        empty = torch.empty(0, dtype=torch.int64, device=table.device)
+        return empty, table.new_empty(0, table.size(1))
+    gradient = merged(table.grad)
+    return gradient._indices()[0], gradient._values()
+
+
+def _of_table(everyone: Sequence[Tensor], counts_of: Sequence[list[int]], number: int) -> Tensor:
+    """The part of one table, by the ``counts`` of all tables of each rank, in order of ranks."""
+    return torch.cat(
+        [each.split(counts)[number] for each, counts in zip(everyone, counts_of, strict=True)]
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 
 from lsm.config.train import TrainConfig
@@ -26,6 +27,7 @@ from lsm.run.devices import gradient_backend
 from lsm.train.embeddings import EmbeddingOptimizer
 from lsm.train.schedule import Schedule
 from lsm.train.setup import Setup
+from lsm.train.sparse_rows import merged
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ class Network:
         self.optimizer.step()
 
     def keep_gradients(self) -> None:
-        """Keeps the gradients for the next iteration of the same step. A table keeps one row for
-        each node, so that the gradient never gets larger than the table."""
+        """Keeps the gradients for the next iteration of the same step. Those of a table never get
+        larger than the table."""
         for table in sparse_parameters(self.model).values():
             if table.grad is not None:
-                table.grad = table.grad.coalesce()
+                table.grad = merged(table.grad)
 
 
 def build_network(setup: Setup, features: Features, epoch_iterations: int) -> Network:
@@ -72,10 +74,11 @@ def build_network(setup: Setup, features: Features, epoch_iterations: int) -> Ne
     with memory_errors("for the model"):
         model = new_model(setup).to(setup.device)
     dense = _optimizer(options, dense_parameters(model))
+    group = _gradient_group(setup, features)
     optimizer: torch.optim.Optimizer | EmbeddingOptimizer = dense
     if tables := list(sparse_parameters(model).values()):
-        optimizer = EmbeddingOptimizer(dense, tables, options.lr, setup.world)
-    parallel: Any = _parallel(model, setup, features)
+        optimizer = EmbeddingOptimizer(dense, tables, options.lr, setup.world, group)
+    parallel: Any = _parallel(model, setup, group)
     if options.compile:
         parallel = torch.compile(parallel, dynamic=True)
     return Network(model, parallel, optimizer, Schedule(options, epoch_iterations))
@@ -144,7 +147,18 @@ def _network_of_nodes(setup: Setup) -> nn.Module:
     return build_model(options, setup.store.feature_dim, out_dim, num_layers)
 
 
-def _parallel(model: nn.Module, setup: Setup, features: Features) -> nn.Module:
+def _gradient_group(setup: Setup, features: Features) -> ProcessGroup | None:
+    """The group of ranks for gradients on GPUs; ranks exchange everything else on the host. None
+    for that of the host. A collective."""
+    if setup.world.size == 1 or setup.device.type == "cpu":
+        return None
+    exchange = features.exchange if isinstance(features, CachedFeatureLoader) else None
+    links = exchange.rows.links.values() if exchange else ()
+    backend = gradient_backend(setup.world, setup.device, links)
+    return collectives.gpu_group(backend, setup.config.dist.timeout_secs)
+
+
+def _parallel(model: nn.Module, setup: Setup, group: ProcessGroup | None) -> nn.Module:
     world, device = setup.world, setup.device
     if world.size == 1:
         return model
@@ -155,14 +169,9 @@ def _parallel(model: nn.Module, setup: Setup, features: Features) -> nn.Module:
     # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP rebuilds them
     # after the first step, and a resumed run would add up in another order than an uninterrupted
     # one.
-    if device.type == "cpu":
-        return DistributedDataParallel(model, find_unused_parameters=True)
-    # Gradients have a group of their own; ranks exchange everything else on the host.
-    exchange = features.exchange if isinstance(features, CachedFeatureLoader) else None
-    backend = gradient_backend(world, device, exchange.rows.links.values() if exchange else ())
     return DistributedDataParallel(
         model,
-        device_ids=[device.index],
-        process_group=collectives.gpu_group(backend, setup.config.dist.timeout_secs),
+        device_ids=None if device.type == "cpu" else [device.index],
+        process_group=group,
         find_unused_parameters=True,
     )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from lsm.train.sparse_rows import Rows, summed
 
 
 class RowAdam(torch.optim.SparseAdam):
     """torch's SparseAdam, with its state and its steps, for tables [n, width].
 
     torch coalesces a gradient, whose size then depends on the ids, so that the host waits for a
-    GPU in each step. Here a gradient keeps its size: rows of the same id are summed in the place of
-    the first, and the places that are left over change nothing.
+    GPU in each step. Here a gradient keeps its size: rows of the same id are summed in one place,
+    and the places that are left over change nothing.
 
     Source: Kingma and Ba, "Adam", 2015; the lazy variant of torch.optim.SparseAdam.
     """
@@ -37,7 +39,7 @@ class RowAdam(torch.optim.SparseAdam):
             state["exp_avg"] = torch.zeros_like(table)
             state["exp_avg_sq"] = torch.zeros_like(table)
         state["step"] += 1
-        rows = _summed(gradient)
+        rows = summed(gradient)
         if len(rows.ids) == 0:
             return
         first, second = group["betas"]
@@ -48,35 +50,9 @@ class RowAdam(torch.optim.SparseAdam):
         table.index_add_(0, rows.ids, change.masked_fill_(rows.is_unused, 0.0))
 
     @staticmethod
-    def _moment(moments: Tensor, rows: _Rows, values: Tensor, share: float) -> Tensor:
+    def _moment(moments: Tensor, rows: Rows, values: Tensor, share: float) -> Tensor:
         """Moves the moments of ``rows`` by a share towards ``values``; returns them."""
         old = moments[rows.ids]
         change = values.sub(old).mul_(share).masked_fill_(rows.is_unused, 0.0)
         moments.index_add_(0, rows.ids, change)
         return change.add_(old)
-
-
-class _Rows(NamedTuple):
-    """A gradient by rows: distinct ids [n] int64, but for unused places, and values [n, width].
-    is_unused [n, 1] bool."""
-
-    ids: Tensor
-    values: Tensor
-    is_unused: Tensor
-
-
-def _summed(gradient: Tensor) -> _Rows:
-    """The rows of ``gradient`` [rows, width], a sparse tensor, with those of the same id summed."""
-    ids, values = gradient._indices()[0], gradient._values()
-    count = len(ids)
-    if gradient.is_coalesced() or count < 2:
-        return _Rows(ids, values, torch.zeros(count, 1, dtype=torch.bool, device=ids.device))
-    ids, order = ids.sort(stable=True)
-    is_first = torch.ones_like(ids, dtype=torch.bool)
-    torch.ne(ids[1:], ids[:-1], out=is_first[1:])
-    place = is_first.cumsum(0) - 1
-    # Ranges and not atomic additions, so that a GPU adds in the same order each time.
-    lengths = torch.zeros_like(ids).scatter_add_(0, place, torch.ones_like(ids))
-    sums = torch.segment_reduce(values[order], "sum", lengths=lengths, axis=0, unsafe=True)
-    distinct = torch.zeros_like(ids).scatter_(0, place, ids)
-    return _Rows(distinct, sums, (lengths == 0).unsqueeze(1))

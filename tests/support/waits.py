@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from lsm.run.loop import Loop
 
@@ -81,6 +82,21 @@ def _is_host(argument: object) -> bool:
 def finding_waits(found: list[str]) -> Iterator[None]:
     """Adds to ``found`` the calls of this thread that would wait if tensors were on a GPU."""
     with _Operators(found), _Calls(found):
+        yield
+
+
+@contextmanager
+def host_only(module: ModuleType, name: str) -> Iterator[None]:
+    """Leaves out the calls of a function of ``module`` whose tensors are the host's on any
+    device."""
+    function = getattr(module, name)
+
+    def unseen(*args):
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return function(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, unseen)
         yield
 
 

@@ -178,16 +178,21 @@ def test_a_weight_that_later_iterations_do_not_use_keeps_its_gradient(ranks):
         assert found == [[3.0] * 3, [1.0] * 3]
 
 
-def test_a_gradient_of_embeddings_holds_each_node_once():
+def test_a_kept_gradient_of_embeddings_is_no_larger_than_its_table():
     table = torch.nn.Embedding(9, 2, sparse=True)
-    options = TrainConfig(accumulate=3)
-    network = Network(table, table, torch.optim.SparseAdam([table.weight]), Schedule(options, 3))
-    for ids in ([1, 1, 4], [4, 5], [1]):
-        table(torch.tensor(ids)).sum().backward()
+    options = TrainConfig(accumulate=6)
+    network = Network(table, table, torch.optim.SparseAdam([table.weight]), Schedule(options, 6))
+    lists = ([1, 1, 4], [4, 5], [1], [8] * 20, [0, 1, 2, 3, 4, 5, 6, 7, 8], [])
+    expected = torch.zeros(9, 2)
+    for ids in lists:
+        table(torch.tensor(ids, dtype=torch.int64)).sum().backward()
         network.keep_gradients()
-    gradient = table.weight.grad
-    assert gradient._indices().tolist() == [[1, 4, 5]]
-    assert gradient._values().tolist() == [[3.0, 3.0], [2.0, 2.0], [1.0, 1.0]]
+        for each in ids:
+            expected[each] += 1
+        gradient = table.weight.grad
+        assert gradient._indices().size(1) <= 9
+        assert set(gradient._indices()[0].tolist()) == set(expected[:, 0].nonzero()[:, 0].tolist())
+        assert torch.equal(gradient.to_dense(), expected)
 
 
 RESUMED = (*SGD, "train.accumulate=2", "train.epochs=3", "checkpoint.every_epochs=0")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import lsm
+from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.nn.models import loss_sum
 from lsm.train.embeddings import EmbeddingOptimizer, average_sparse_gradients
@@ -11,6 +12,7 @@ from lsm.train.model import build_network
 from lsm.train.setup import Setup
 from lsm.train.tasks.node_prediction import NodePrediction
 from support.typed_graphs import typed_graph
+from support.waits import finding_waits, host_only
 
 NUM_RANKS = 2
 GLOBAL_BATCH, STEPS = 8, 3
@@ -98,7 +100,10 @@ def average(context, gradients):
         if own is not None:
             rows = torch.tensor(list(own.values()), dtype=torch.float32).view(-1, 2)
             table.grad = torch.sparse_coo_tensor([list(own)], rows, table.shape)
-    average_sparse_gradients(tables, World(context.rank, context.size))
+    found = []
+    with host_only(collectives, "gather_counts"), finding_waits(found):
+        average_sparse_gradients(tables, World(context.rank, context.size))
+    assert not found
     return [None if table.grad is None else table.grad.to_dense() for table in tables]
 
 

@@ -11,6 +11,7 @@ from lsm.run.loop import read_every
 from lsm.train import trainer
 from support.link_runs import link_store, typed_link_store
 from support.training import config, losses, make_store
+from support.typed_graphs import typed_graph
 from support.waits import finding_waits, watch
 
 EVERY = 3
@@ -21,6 +22,11 @@ def stores(tmp_path_factory):
     path = tmp_path_factory.mktemp("stores")
     make_store(path / "classes")
     synthesize_typed(path / "typed", 2, nodes=400, dim=20, classes=3, signal=2.0, seed=2)
+    without = typed_graph()
+    del without["author"].x
+    without["author"].num_nodes = 25
+    without["paper"].y = without["paper"].y.clamp(min=0)
+    lsm.GraphStore.from_pyg(without, path / "embeddings")
     for name, make in (("links", link_store), ("typed_links", typed_link_store)):
         (path / name).mkdir()
         make(path / name)
@@ -49,6 +55,7 @@ CASES = {
     "rgcn": ("typed", "model.name=rgcn"),
     "rgat": ("typed", "model.name=rgat"),
     "hgt": ("typed", "model.name=hgt"),
+    "embeddings": ("embeddings", "data.input_type=paper", "model.name=rsage", "train.accumulate=2"),
     "values": ("values", "train.loss=mse", "train.metrics=[rmse, mae]"),
     "mae": ("values", "train.loss=mae"),
     "joint": ("links/g", *LINK),
