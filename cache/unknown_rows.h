@@ -9,6 +9,7 @@
 
 #include "cache/occurrence_table.h"
 #include "cache/pipelined.h"
+#include "cache/sorted_runs.h"
 #include "kernels/core/huge_pages.h"
 
 namespace lsm::cache {
@@ -45,11 +46,11 @@ class UnknownRows {
     for (Row& row : rows_) {
       if (row.id >= 0) row.rank = rank_of(row.id);
     }
-    rebuild_heap();
+    order_again();
   }
 
   int64_t num_bytes() const {
-    return table_.num_bytes() + rows_.capacity() * sizeof(Row) + heap_.capacity() * sizeof(Entry);
+    return table_.num_bytes() + rows_.capacity() * sizeof(Row) + order_.num_bytes();
   }
 
  private:
@@ -58,24 +59,19 @@ class UnknownRows {
     int64_t id = kNone;  // kNone: the row of this slot is not here
     uint32_t rank = 0;
   };
-  /// Stays in the heap when take() removes its row; rows_ shows whether it is still valid.
-  struct Entry {
-    int64_t id;
-    uint32_t rank;
-    uint32_t slot;
-
-    /// True if `b` leaves before `a`.
-    friend bool operator<(const Entry& a, const Entry& b) {
-      return a.rank != b.rank ? a.rank > b.rank : a.slot < b.slot;
-    }
-  };
 
   static uint64_t hash_of(int64_t id) { return mix64(static_cast<uint64_t>(id)); }
-  bool holds(const Entry& entry) const {
-    return rows_[entry.slot].id == entry.id && rows_[entry.slot].rank == entry.rank;
+  /// Lower for a row that leaves before others.
+  static uint64_t key_of(uint32_t rank, uint32_t slot) { return uint64_t{rank} << 32 | ~slot; }
+  static uint32_t rank_of(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
+  static uint32_t slot_of(uint64_t key) { return ~static_cast<uint32_t>(key); }
+  bool holds(uint64_t key) const {
+    const Row& row = rows_[slot_of(key)];
+    return row.id != kNone && row.rank == rank_of(key);
   }
+  void request_soon() const;
   void forget(OccurrenceTable::Place place, uint64_t hash, uint32_t slot);
-  void rebuild_heap();
+  void order_again();
 
   /// Memory latency dominates the cost, so buckets and rows are prefetched some ids ahead.
   template <class PositionOf, class Found>
@@ -108,9 +104,9 @@ class UnknownRows {
     run_pipelined(count, request, locate, finish);
   }
 
-  OccurrenceTable table_;       // slots by id
-  HugePageVector<Row> rows_;    // by slot
-  HugePageVector<Entry> heap_;  // the first to leave on top; some are stale
+  OccurrenceTable table_;     // slots by id
+  HugePageVector<Row> rows_;  // by slot
+  SortedRuns order_;          // a key stays when take() removes its row; rows_ shows its validity
 };
 
 }  // namespace lsm::cache
