@@ -1,32 +1,40 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Compares eight one-byte fingerprints at once, in a 64-bit word: most slots of a hash table only
-// have to be ruled out.
+// Compares sixteen one-byte fingerprints at once: most slots of a hash table only have to be ruled
+// out, and a branch for each, or for each few of them, would often be predicted wrongly.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace lsm::cache {
 
-static_assert(std::endian::native == std::endian::little, "the first byte is the lowest");
+inline constexpr int32_t kMatchedBytes = 16;
 
-inline uint64_t load_bytes(const void* bytes) {
+/// The bytes that equal `byte`, of eight: bit i for bytes[i].
+inline uint32_t match_eight(const uint8_t* bytes, uint8_t byte) {
+  static_assert(std::endian::native == std::endian::little, "the first byte is the lowest");
+  constexpr uint64_t kLow = 0x7F7F7F7F7F7F7F7FULL;
   uint64_t word;
   std::memcpy(&word, bytes, sizeof(word));
-  return word;
+  word ^= byte * 0x0101010101010101ULL;
+  const uint64_t equal = ~(((word & kLow) + kLow) | word | kLow) >> 7;  // a 1 in each equal byte
+  return static_cast<uint32_t>(equal * 0x0102040810204080ULL >> 56);    // gathers them
 }
 
-/// Marks the bytes of `word` that equal `byte`. Bytes above an equal one may be marked wrongly, so
-/// the caller confirms each match. The lowest mark is exact.
-inline uint64_t match_byte(uint64_t word, uint8_t byte) {
-  const uint64_t difference = word ^ (byte * 0x0101010101010101ULL);
-  return (difference - 0x0101010101010101ULL) & ~difference & 0x8080808080808080ULL;
-}
-
-/// Index of the lowest marked byte.
-inline int32_t first_match(uint64_t matches) {
-  return std::countr_zero(matches) / 8;
+/// The bytes that equal `byte`, of kMatchedBytes: bit i for bytes[i].
+inline uint32_t match_bytes(const uint8_t* bytes, uint8_t byte) {
+#if defined(__SSE2__)
+  const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  const __m128i equal = _mm_cmpeq_epi8(words, _mm_set1_epi8(static_cast<char>(byte)));
+  return static_cast<uint32_t>(_mm_movemask_epi8(equal));
+#else
+  return match_eight(bytes, byte) | match_eight(bytes + 8, byte) << 8;
+#endif
 }
 
 }  // namespace lsm::cache

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -37,10 +39,8 @@ class OccurrenceTable {
   /// The index in the first slot with the tag of `hash`, or -1: a guess for prefetching.
   int64_t likely_index(uint64_t hash) const {
     const Bucket& bucket = buckets_[home(hash)];
-    const uint64_t low = match_byte(bucket.tags(0), tag_of(hash));
-    if (low != 0) return bucket.index[first_match(low)];
-    const uint64_t high = match_byte(bucket.tags(8), tag_of(hash)) & kHighTags;
-    return high != 0 ? int64_t{bucket.index[8 + first_match(high)]} : -1;
+    const uint32_t marks = bucket.slots_with(tag_of(hash));
+    return marks != 0 ? int64_t{bucket.index[std::countr_zero(marks)]} : -1;
   }
 
   /// The place of the entry for which `matches(index)` is true.
@@ -50,13 +50,9 @@ class OccurrenceTable {
     const uint32_t first = home(hash);
     for (uint32_t b = first;; b = next(b)) {
       const Bucket& bucket = buckets_[b];
-      const uint64_t marks[2] = {match_byte(bucket.tags(0), tag),
-                                 match_byte(bucket.tags(8), tag) & kHighTags};
-      for (int half = 0; half < 2; ++half) {
-        for (uint64_t left = marks[half]; left != 0; left &= left - 1) {
-          const int32_t slot = 8 * half + first_match(left);
-          if (bucket.tag[slot] == tag && matches(bucket.index[slot])) return {b, slot};
-        }
+      for (uint32_t left = bucket.slots_with(tag); left != 0; left &= left - 1) {
+        const int32_t slot = std::countr_zero(left);
+        if (matches(bucket.index[slot])) return {b, slot};
       }
       // In a small table every bucket may have overflowed into the next.
       if (bucket.num_past == 0 || next(b) == first) return {b, -1};
@@ -68,11 +64,12 @@ class OccurrenceTable {
   /// Adds an entry. Precondition: it is not in the table, and reserve() has made room for it.
   void insert(uint64_t hash, uint32_t index) {
     uint32_t b = home(hash);
-    int32_t slot;
-    while ((slot = buckets_[b].empty_slot()) < 0) {
+    uint32_t empty;
+    while ((empty = buckets_[b].slots_with(kEmpty)) == 0) {
       ++buckets_[b].num_past;
       b = next(b);
     }
+    const int32_t slot = std::countr_zero(empty);
     buckets_[b].tag[slot] = tag_of(hash);
     buckets_[b].index[slot] = index;
     ++size_;
@@ -80,7 +77,7 @@ class OccurrenceTable {
 
   void erase(uint64_t hash, Place place) {
     for (uint32_t b = home(hash); b != place.bucket; b = next(b)) --buckets_[b].num_past;
-    buckets_[place.bucket].tag[place.slot] = 0;
+    buckets_[place.bucket].tag[place.slot] = kEmpty;
     --size_;
   }
 
@@ -94,31 +91,27 @@ class OccurrenceTable {
     allocate(std::max(needed, int64_t{num_buckets_} * 3 / 2));
     for (uint32_t b = 0; b < old_buckets; ++b) {
       for (int32_t slot = 0; slot < kSlots; ++slot) {
-        if (old[b].tag[slot] != 0) insert(hash_of(old[b].index[slot]), old[b].index[slot]);
+        if (old[b].tag[slot] != kEmpty) insert(hash_of(old[b].index[slot]), old[b].index[slot]);
       }
     }
   }
 
  private:
   static constexpr int32_t kSlots = 12;
-  static constexpr uint64_t kHighTags = 0xFFFFFFFFu;  // tags 8..11 of the second word
+  static constexpr uint8_t kEmpty = 0;
 
   struct alignas(64) Bucket {
     uint32_t index[kSlots];
-    uint8_t tag[kSlots];  // 0: empty
-    uint32_t num_past;    // entries in a later bucket because this one was full
+    uint8_t tag[kSlots];
+    uint32_t num_past;  // entries in a later bucket because this one was full
 
-    /// Tags from..from + 7; past the last tag comes num_past.
-    uint64_t tags(int32_t from) const {
-      return load_bytes(reinterpret_cast<const char*>(this) + sizeof(index) + from);
-    }
-    int32_t empty_slot() const {
-      for (int32_t slot = 0; slot < kSlots; ++slot) {
-        if (tag[slot] == 0) return slot;
-      }
-      return -1;
+    /// The slots with a tag: bit i for slot i. The bytes after the last tag are num_past.
+    uint32_t slots_with(uint8_t wanted) const {
+      const uint8_t* bytes = reinterpret_cast<const uint8_t*>(this) + offsetof(Bucket, tag);
+      return match_bytes(bytes, wanted) & ((uint32_t{1} << kSlots) - 1);
     }
   };
+  static_assert(offsetof(Bucket, tag) + kMatchedBytes == sizeof(Bucket));
   static_assert(sizeof(Bucket) == 64);
 
   static uint8_t tag_of(uint64_t hash) { return std::max<uint8_t>(hash & 0xFF, 1); }

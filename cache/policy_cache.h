@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -38,8 +39,8 @@ class PolicyCache final : public SetCache {
     std::fill_n(tags_.data(), num_lines, kEmptyTag);
     lines_.resize_discarding(num_lines);
     std::memset(static_cast<void*>(lines_.data()), 0, num_lines * sizeof(Line));
-    prints_.resize_discarding(num_lines);
-    std::memset(prints_.data(), 0, num_lines);
+    prints_.resize_discarding(num_lines + kMatchedBytes - 1);
+    std::memset(prints_.data(), 0, num_lines + kMatchedBytes - 1);
     if (keeps_positions_) next_positions_.resize_discarding(num_lines);
   }
 
@@ -143,8 +144,9 @@ class PolicyCache final : public SetCache {
     const uint64_t hash = mix64(static_cast<uint64_t>(id));
     const int64_t set = static_cast<int64_t>(modulus_(hash));
     const uint8_t* prints = &prints_[set * ways_];
-    const int64_t bytes = std::min<int64_t>(ways_, kMaxPrefetchBytes);
+    const int64_t bytes = std::clamp<int64_t>(ways_, kMatchedBytes, kMaxPrefetchBytes);
     for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(prints + offset);
+    __builtin_prefetch(prints + bytes - 1);
     return {set, -1, print_of(hash)};
   }
 
@@ -152,18 +154,20 @@ class PolicyCache final : public SetCache {
   /// that line, or -1.
   template <class Check>
   int64_t find_match(const Probe& probe, const Check& check) const {
+    constexpr int32_t kAtOnce = 2 * kMatchedBytes;
     const int64_t first = probe.set * ways_;
-    const uint8_t* prints = &prints_[first];
-    int32_t way = 0;
-    for (; way + 8 <= ways_; way += 8) {
-      uint64_t matches = match_byte(load_bytes(prints + way), probe.print);
+    for (int32_t way = 0; way < ways_; way += kAtOnce) {
+      const uint8_t* prints = &prints_[first + way];
+      const int32_t count = ways_ - way;
+      uint32_t matches = match_bytes(prints, probe.print);
+      if (count > kMatchedBytes) {
+        matches |= match_bytes(prints + kMatchedBytes, probe.print) << kMatchedBytes;
+      }
+      if (count < kAtOnce) matches &= (uint32_t{1} << count) - 1;  // without those of later sets
       for (; matches != 0; matches &= matches - 1) {
-        const int64_t line = first + way + first_match(matches);
+        const int64_t line = first + way + std::countr_zero(matches);
         if (check(line)) return line;
       }
-    }
-    for (; way < ways_; ++way) {
-      if (prints[way] == probe.print && check(first + way)) return first + way;
     }
     return -1;
   }
@@ -237,7 +241,8 @@ class PolicyCache final : public SetCache {
   bool keeps_positions_;
   HostArray<int64_t> tags_;
   HostArray<Line> lines_;
-  HostArray<uint8_t> prints_;  // one byte of each tag's hash; 0: empty
+  // One byte of each tag's hash; 0: empty. Longer by some that are read and not looked at.
+  HostArray<uint8_t> prints_;
   // Not part of a line, because no decision depends on it. Valid where there is a next use.
   HostArray<uint32_t> next_positions_;
   std::vector<State> states_;
