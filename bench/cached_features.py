@@ -57,6 +57,12 @@ from lsm.storage.options import StorageOptions
 CHUNK_ROWS = 16_384
 
 
+def merge_settings(text: str) -> list[int | str]:
+    """Values of storage.merge_iterations, by commas. Raises ValueError for any other."""
+    values = [int(word) if word.isdecimal() else word for word in text.split(",")]
+    return [StorageOptions(merge_iterations=value).merge_iterations for value in values]
+
+
 def parse_args() -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--trace", type=Path, required=True, help="as written by lsm trace")
@@ -68,8 +74,9 @@ def parse_args() -> argparse.Namespace:
     arguments.add_argument("--window", type=int, default=256)
     arguments.add_argument(
         "--merge-iterations",
-        default="1,auto",
-        help="settings to try, by commas; auto: half of the lists in flight",
+        type=merge_settings,
+        default="1,half",
+        help="values of storage.merge_iterations to try, by commas; half: of the lists in flight",
     )
     arguments.add_argument("--max-gap-bytes", type=parse_bytes, default=parse_bytes("16KiB"))
     arguments.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("256KiB"))
@@ -180,8 +187,7 @@ def time_peer(path: Path, cache_bytes: int, policy: str, in_flight: str, args, _
 
 def measure(path: Path, row_bytes: int, cache_bytes: int, lists, args) -> dict:
     readers = {}
-    for setting in args.merge_iterations.split(","):
-        merge = setting if setting == "auto" else int(setting)
+    for merge in args.merge_iterations:
         name = f"ours, {merge} lists' reads together"
         readers[name] = partial(time_ours, path, row_bytes, cache_bytes, merge, lists, args)
     sizes = {"": cache_bytes}

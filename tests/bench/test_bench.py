@@ -189,7 +189,7 @@ def test_cached_features(bench, tmp_path, store):
     ]
     record = bench(
         "cached_features.py", "--trace", tmp_path / "trace.npz", "--dir", tmp_path, "--check",
-        "--merge-iterations", "1,4,auto", "--prefetch", 8, *options)  # fmt: skip
+        "--merge-iterations", "1,4,half", "--prefetch", 8, *options)  # fmt: skip
     assert record["trace"] == {"nodes": 4000, "lists": 12, "mean_list": trace.mean_list}
     assert [row["row_bytes"] for row in record["cached_features"]] == [1024, 4096]
     for row in record["cached_features"]:
