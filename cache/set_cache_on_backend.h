@@ -39,9 +39,7 @@ class SetCacheOnBackend final : public GpuSetCache {
     backend_->enter();
     const int64_t num_sets = config.num_lines / config.ways;
     check_argument(num_sets < UINT32_MAX,
-                   "cache.num_lines: a planner on a GPU has fewer than 2^32 "
-                   "sets, got ",
-                   num_sets);
+                   "cache.num_lines: a planner on a GPU has fewer than 2^32 sets, got ", num_sets);
     num_sets_ = static_cast<uint32_t>(num_sets);
     tags_.assign(config.num_lines, 0xFF);  // kEmptyTag
     lines_.assign(config.num_lines, 0);

@@ -12,9 +12,8 @@ const char* remedy(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:
       return "; make cache.bytes, loader.staging_bytes or train.batch_size smaller; of "
-             "page-locked "
-             "memory, cache.victim.bytes, cache.constant.bytes or loader.staging_bytes, or raise "
-             "`ulimit -l` and the container's limits";
+             "page-locked memory, cache.victim.bytes, cache.constant.bytes or "
+             "loader.staging_bytes, or raise `ulimit -l` and the container's limits";
     case cudaErrorInsufficientDriver:
       return "; the driver is older than the CUDA toolkit of this build: update it, or build with "
              "an older toolkit (`lsm doctor`)";

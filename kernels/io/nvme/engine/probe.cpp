@@ -30,13 +30,11 @@ constexpr char kHostRemedy[] =
     "firmware";
 constexpr char kDoorbellRemedy[] =
     "; PCIe access control (ACS) or an IOMMU may hold back the GPU's writes to the drive: boot "
-    "with "
-    "iommu=pt and switch ACS off on the bridges between them, or let the host submit: "
+    "with iommu=pt and switch ACS off on the bridges between them, or let the host submit: "
     "storage.submit_from=host";
 constexpr char kLandingRemedy[] =
     "; PCIe access control (ACS) or an IOMMU may hold back the drive's writes to the GPU: boot "
-    "with "
-    "iommu=pt and switch ACS off on the bridges between them, or read to host memory: "
+    "with iommu=pt and switch ACS off on the bridges between them, or read to host memory: "
     "storage.read_to=host";
 
 using Page = std::array<std::byte, kPageBytes>;
