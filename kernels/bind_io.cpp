@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Exports the storage engines.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -21,6 +22,15 @@ namespace {
 /// Memory of one read: ids, out, positions or None.
 using ReadTensors = std::tuple<py::object, py::object, py::object>;
 
+/// The positions of `num_rows` rows: empty if `positions` is None.
+std::span<const int64_t> positions_of(const py::object& positions, size_t num_rows) {
+  if (positions.is_none()) return {};
+  const auto span = positions.cast<lsm::TensorView>().as<const int64_t>("positions");
+  lsm::check_argument(span.size() == num_rows, "positions: expected ", num_rows,
+                      ", one per id, got ", span.size());
+  return span;
+}
+
 /// The read of `tensors`, which must stay alive.
 lsm::RowRead row_read(const lsm::Storage& storage, const ReadTensors& tensors) {
   const auto& [ids, out, positions] = tensors;
@@ -29,10 +39,7 @@ lsm::RowRead row_read(const lsm::Storage& storage, const ReadTensors& tensors) {
   read.rows = ids.cast<lsm::TensorView>().as<const int64_t>("ids");
   read.on_gpu = !output.on_host;
   read.output = output.as_bytes_on(output.on_host ? -1 : storage.gpu(), "out");
-  if (positions.is_none()) return read;
-  read.positions = positions.cast<lsm::TensorView>().as<const int64_t>("positions");
-  lsm::check_argument(read.positions.size() == read.rows.size(), "positions: expected ",
-                      read.rows.size(), ", one per id, got ", read.positions.size());
+  read.positions = positions_of(positions, read.rows.size());
   return read;
 }
 
@@ -70,6 +77,30 @@ py::list submit(lsm::Storage& storage, const std::vector<ReadTensors>& reads) {
     tickets.append(std::make_unique<Ticket>(std::move(submitted[i]), std::get<1>(reads[i])));
   }
   return tickets;
+}
+
+/// [4, reads] int64: file, offset in it, bytes, offset in the output.
+py::array_t<int64_t> contiguous_reads(const lsm::Storage& storage, const lsm::TensorView& ids,
+                                      const py::object& positions, size_t out_bytes,
+                                      int64_t max_read_bytes) {
+  lsm::RowRead read;
+  read.rows = ids.as<const int64_t>("ids");
+  read.positions = positions_of(positions, read.rows.size());
+  std::vector<lsm::Piece> pieces;
+  {
+    py::gil_scoped_release release;
+    pieces = storage.contiguous_reads(read, out_bytes, max_read_bytes);
+  }
+  py::array_t<int64_t> result({size_t{4}, pieces.size()});
+  auto columns = result.mutable_unchecked<2>();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto column = static_cast<py::ssize_t>(i);
+    columns(0, column) = pieces[i].file;
+    columns(1, column) = pieces[i].file_offset;
+    columns(2, column) = pieces[i].length;
+    columns(3, column) = pieces[i].destination;
+  }
+  return result;
 }
 
 /// A read of a scheduler, and its memory.
@@ -170,6 +201,8 @@ void bind_io(py::module_& module) {
       .def_property_readonly("done", &Ticket::done);
   py::class_<lsm::Storage, std::shared_ptr<lsm::Storage>>(module, "Storage")
       .def("submit", &submit, py::arg("reads"))
+      .def("contiguous_reads", &contiguous_reads, py::arg("ids"), py::arg("positions"),
+           py::arg("out_bytes"), py::arg("max_read_bytes"))
       .def("stats", &read_stats)
       .def_property_readonly(
           "outstanding_reads",

@@ -81,4 +81,22 @@ ReadPlan plan_reads(std::span<const RowRead> requests, const RowLayout& layout,
   return plan;
 }
 
+std::vector<Piece> plan_contiguous_reads(const RowRead& request, const RowLayout& layout,
+                                         int64_t max_read_bytes) {
+  std::vector<Piece> reads;
+  for (const Piece& piece : make_pieces({&request, 1}, layout, max_read_bytes)) {
+    Piece* last = reads.empty() ? nullptr : &reads.back();
+    const bool joins = last != nullptr && last->file == piece.file &&
+                       last->file_offset + last->length == piece.file_offset &&
+                       last->destination + last->length == piece.destination &&
+                       int64_t{last->length} + piece.length <= max_read_bytes;
+    if (joins) {
+      last->length += piece.length;
+    } else {
+      reads.push_back(piece);
+    }
+  }
+  return reads;
+}
+
 }  // namespace lsm

@@ -57,4 +57,9 @@ struct MergeRule {
 ReadPlan plan_reads(std::span<const RowRead> requests, const RowLayout& layout,
                     const MergeRule& rule);
 
+/// The reads that bring the rows of `request` straight to its output, ordered by (file, offset).
+/// Runs that are adjacent in a file and in the output are one read, of at most `max_read_bytes`.
+std::vector<Piece> plan_contiguous_reads(const RowRead& request, const RowLayout& layout,
+                                         int64_t max_read_bytes);
+
 }  // namespace lsm

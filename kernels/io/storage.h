@@ -44,6 +44,11 @@ class Storage {
   /// a mix.
   Requests submit(std::span<const RowRead> reads);
 
+  /// plan_contiguous_reads() for a caller that reads by other means. Takes the rows and positions
+  /// of `read`, and `out_bytes` in place of its output. Throws as submit().
+  std::vector<Piece> contiguous_reads(const RowRead& read, size_t out_bytes,
+                                      int64_t max_read_bytes) const;
+
   const RowLayout& layout() const { return layout_; }
   ReadStats& stats() { return stats_; }
   FaultInjector& faults() { return faults_; }
@@ -67,7 +72,7 @@ class Storage {
   FaultInjector faults_;
 
  private:
-  void check(const RowRead& read) const;
+  void check(const RowRead& read, size_t out_bytes) const;
 };
 
 }  // namespace lsm

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from lsm.core.option_types import settled
@@ -31,50 +30,6 @@ COMPATIBLE_BATCH = 8
 """Reads of a batch in compatibility mode. Each read in flight holds one of cuFile's bounce buffers
 there: the default configuration has 64 of the usual size, and cuFileBatchIOSubmit blocks without a
 time limit when none is left."""
-
-
-def plan_reads(
-    ids: np.ndarray,
-    places: np.ndarray,
-    *,
-    row_bytes: int,
-    stripe_bytes: int,
-    num_files: int,
-    max_read_bytes: int,
-) -> Reads:
-    """The reads that bring row ids[i] to row places[i] of a buffer, in the order of the files.
-
-    ids, places: [n] int64, any order, repeats allowed in ``ids``. Rows are striped over
-    ``num_files`` files in pages of ``stripe_bytes``. Parts that are adjacent in a file and in the
-    buffer are coalesced up to ``max_read_bytes``.
-    """
-    row_begin = ids * row_bytes
-    first_page = row_begin // stripe_bytes
-    num_parts = (row_begin + row_bytes - 1) // stripe_bytes - first_page + 1
-    row = np.repeat(np.arange(len(ids)), num_parts)
-    part = np.arange(len(row)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
-    page = first_page[row] + part
-    start = np.maximum(page * stripe_bytes, row_begin[row])
-    length = np.minimum((page + 1) * stripe_bytes, row_begin[row] + row_bytes) - start
-    file = page % num_files
-    offset = page // num_files * stripe_bytes + start % stripe_bytes
-    begin = places[row] * row_bytes + start - row_begin[row]
-
-    order = np.lexsort((begin, offset, file))
-    file, offset, length, begin = file[order], offset[order], length[order], begin[order]
-    follows = (
-        (file[1:] == file[:-1])
-        & (offset[1:] == offset[:-1] + length[:-1])
-        & (begin[1:] == begin[:-1] + length[:-1])
-    )
-    is_first = np.concatenate(([True], ~follows))[: len(file)]
-    # Runs of adjacent parts are cut so that no read exceeds max_read_bytes.
-    run_start = np.flatnonzero(is_first)
-    in_run = np.arange(len(file)) - np.repeat(run_start, np.diff(run_start, append=len(file)))
-    parts_per_read = max(1, max_read_bytes // min(row_bytes, stripe_bytes))
-    starts = np.flatnonzero(in_run % parts_per_read == 0)
-    lengths = np.add.reduceat(length, starts) if len(starts) else length
-    return Reads(file[starts], offset[starts], lengths, begin[starts])
 
 
 class GdsReads:
@@ -149,8 +104,6 @@ class GdsStorage(Storage):
             raise
         self.engine = "gds"
         self.reads_to_gpu = True
-        self._num_files = len(paths)
-        self._stripe_bytes = stripe_bytes
         self._max_read_bytes = settled(options.max_read_bytes)
         self._batch_size = min(options.queue_depth, self._files.max_batch)
         if self._files.is_compatible:
@@ -184,23 +137,13 @@ class GdsStorage(Storage):
     def _start(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None
     ) -> GdsReads:
-        self.handle()  # an error if closed
-        num_places = out.numel() * out.element_size() // self.row_bytes
-        rows = self.row_map.rows(ids).numpy()
-        places = np.arange(len(rows)) if positions is None else positions.numpy()
-        if not _is_within(rows, self.num_rows):
-            raise ValueError(f"ids: expected ids in [0, {self.num_rows})")
-        if len(places) != len(rows):
-            raise ValueError(f"positions: expected {len(rows)}, one for each id, got {len(places)}")
-        if not _is_within(places, num_places):
-            raise ValueError(f"positions: expected rows of the {num_places} that out holds")
-        reads = plan_reads(
-            rows,
-            places,
-            row_bytes=self.row_bytes,
-            stripe_bytes=self._stripe_bytes,
-            num_files=self._num_files,
-            max_read_bytes=self._max_read_bytes,
+        reads = Reads(
+            *self.handle().contiguous_reads(
+                self.row_map.rows(ids),
+                positions,
+                out_bytes=out.numel() * out.element_size(),
+                max_read_bytes=self._max_read_bytes,
+            )
         )
         batches = [
             self._threads.submit(self._read, batch, out) for batch in reads.slices(self._batch_size)
@@ -214,8 +157,3 @@ class GdsStorage(Storage):
         except UnendedReadsError:
             self._kept.append(out)
             raise
-
-
-def _is_within(values: np.ndarray, end: int) -> bool:
-    """True if all ``values`` are in [0, end)."""
-    return not len(values) or bool(values.min() >= 0 and values.max() < end)

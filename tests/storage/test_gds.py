@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from lsm.data.feature_files import FeatureFiles
 from lsm.storage import gds
-from lsm.storage.gds import GdsStorage, plan_reads
+from lsm.storage.engine import Storage
+from lsm.storage.gds import GdsStorage
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
 
@@ -212,9 +213,9 @@ def test_rows(tmp_path, fake, num_files):
         assert storage.submit(torch.tensor([], dtype=torch.int64), gpu_rows(0)).wait().numel() == 0
         with pytest.raises(ValueError, match=r"ids: expected ids in \[0, 40\)"):
             storage.submit(torch.tensor([40]), gpu_rows(1))
-        with pytest.raises(ValueError, match="positions: expected rows of the 5"):
+        with pytest.raises(ValueError, match=r"positions: expected ids in \[0, 5\), got 5"):
             storage.submit(torch.tensor([1]), gpu_rows(5), torch.tensor([5]))
-        with pytest.raises(ValueError, match="positions: expected 2, one for each id, got 1"):
+        with pytest.raises(ValueError, match="positions: expected 2, one per id, got 1"):
             storage.submit(torch.tensor([1, 2]), gpu_rows(5), torch.tensor([3]))
     assert not fake.files
     assert not fake.batches
@@ -250,38 +251,48 @@ def test_neighbours_are_one_read(tmp_path, fake):
         assert np.array_equal(out[place].as_subclass(torch.Tensor), rows[node])
 
 
+@pytest.fixture(scope="module")
+def empty_files(tmp_path_factory):
+    paths = [tmp_path_factory.mktemp("empty") / f"features.{i}.bin" for i in range(3)]
+    for path in paths:
+        path.touch()
+        os.truncate(path, 1 << 20)
+    return paths
+
+
 @given(
     st.lists(st.integers(0, 30), max_size=20),
-    st.sampled_from([100, 512, 3000, 4096, 9000]),
+    st.sampled_from([100, 512, 3000, 4096, 9000, 30_000]),
     st.integers(1, 3),
-    st.sampled_from([1, 4096, 20_000]),
+    st.sampled_from([8192, 20_480, 32_768]),
     st.randoms(use_true_random=False),
 )
-def test_planned_reads(ids, row_bytes, num_files, max_read_bytes, random):
+def test_planned_reads(empty_files, ids, row_bytes, num_files, max_read_bytes, random):
     """Every byte of every row comes from its place, none twice, and no read is too long."""
-    stripe = 4096
     num_places = len(ids) + 3
     places = np.array(random.sample(range(num_places), len(ids)), dtype=np.int64)
-    reads = plan_reads(
-        np.array(ids, dtype=np.int64),
-        places,
+    with Storage(
+        empty_files[:num_files],
+        num_rows=31,
         row_bytes=row_bytes,
-        stripe_bytes=stripe,
-        num_files=num_files,
-        max_read_bytes=max_read_bytes,
-    )
+        stripe_bytes=STRIPE,
+        engine="posix",
+        options=StorageOptions(direct="off"),
+    ) as storage:
+        reads = storage.handle().contiguous_reads(
+            np.array(ids, dtype=np.int64), places, num_places * row_bytes, max_read_bytes
+        )
     source = np.full(num_places * row_bytes, -1)  # the byte of the striped rows at each place
-    for file, offset, length, begin in zip(
-        reads.file, reads.offset, reads.length, reads.begin, strict=True
-    ):
-        assert length <= max(max_read_bytes, min(row_bytes, stripe))
+    for file, offset, length, begin in reads.T:
+        assert length <= max_read_bytes
         at = offset + np.arange(length)
         assert (source[begin : begin + length] == -1).all()
-        source[begin : begin + length] = (at // stripe * num_files + file) * stripe + at % stripe
+        source[begin : begin + length] = (at // STRIPE * num_files + file) * STRIPE + at % STRIPE
     expected = np.full((num_places, row_bytes), -1)
     for node, place in zip(ids, places, strict=True):
         expected[place] = node * row_bytes + np.arange(row_bytes)
     np.testing.assert_array_equal(source, expected.ravel())
+    assert reads[:2].T.tolist() == sorted(reads[:2].T.tolist())
 
 
 def test_compatibility_mode(tmp_path, fake, caplog):
