@@ -147,7 +147,8 @@ def count_pipeline(read: Callable[[], Counts], setting: Setting) -> tuple[Counts
     sampler, seeds = setting.sampler(), setting.seeds
     with setting.features() as rows:
         pipeline = Pipeline(
-            lambda iteration: sampler.sample(seeds[iteration], BatchName(iteration=iteration)),
+            lambda iteration: (seeds[iteration], BatchName(iteration=iteration)),
+            lambda drawn: sampler.sample(*drawn),
             rows,
             first=0,
             last=len(seeds),

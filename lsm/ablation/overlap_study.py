@@ -212,7 +212,8 @@ def _run(
     with open_features(files, cache, options) as features:
         start = time.perf_counter()
         pipeline = Pipeline(
-            lambda iteration: IdsAlone(lists[iteration]),
+            lists.__getitem__,
+            IdsAlone,
             features,
             first=0,
             last=len(lists),

@@ -59,7 +59,8 @@ def deliver(
     """
     start = time.perf_counter()
     pipeline = Pipeline(
-        lambda iteration: IdsAlone(batches[iteration]),
+        batches.__getitem__,
+        IdsAlone,
         features,
         first=0,
         last=len(batches),

@@ -17,9 +17,10 @@ from lsm.comm.exchange import Exchange
 from lsm.comm.messages import PeerLeftError
 from lsm.comm.request import Request, RowTarget
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.core.ids import vector_of_ids
 from lsm.data.feature_files import FeatureFiles
 from lsm.distributed.watchdog import PeerError
-from lsm.features.loader import FeatureLoader, vector_of_ids
+from lsm.features.loader import FeatureLoader
 from lsm.features.pending_batch import PendingBatch
 from lsm.features.tiers import Tiers
 from lsm.storage.read_scheduler import ReadScheduler

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
-from lsm.core.ids import as_int64
+from lsm.core.ids import vector_of_ids
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
 from lsm.features.row_source import Announced, PendingRows, RowSource
@@ -231,11 +231,3 @@ class FeatureLoader(RowSource):
         rows = self._take_rows(ids.numel())
         ticket = self.reads.submit(self.storage, ids, rows)
         return ReadRows(ticket, rows, in_memory=self.engine == "memory")
-
-
-def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:
-    """``ids`` [N] of any integer type, contiguous, as int64. Raises ValueError for others."""
-    ids = as_int64(ids)
-    if ids.dim() != 1 or ids.dtype != torch.int64:
-        raise ValueError(f"ids: expected [N] integers, got {list(ids.shape)} {ids.dtype}")
-    return ids.contiguous()

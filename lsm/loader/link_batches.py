@@ -14,7 +14,7 @@ from lsm.features.row_source import Rows
 from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch, StoreValues
 from lsm.loader.node_batches import NodeBatches
-from lsm.loader.sampled_seeds import SampledSeeds
+from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.typed_neighbor import TypedNeighborSampler
 
 
@@ -47,9 +47,8 @@ class LinkBatches(NodeBatches):
         ]
         return torch.cat(found)
 
-    def make(self, sampled: SampledSeeds, x: Rows, stats: dict[str, float]) -> Batch:
+    def make(self, seeds: Any, graph: SampledGraph, x: Rows, stats: dict[str, float]) -> Batch:
         """As NodeBatches.make(). A subgraph has the number of its link."""
-        seeds, graph = sampled.seeds, sampled.graph
         num_links = len(seeds.input_id)
         types = graph.types
         counts = (

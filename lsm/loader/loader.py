@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Self
 
 from lsm.features.sets import Features
 from lsm.loader.batch import Batch, used_in_stream
 from lsm.loader.parts import LoaderParts
 from lsm.loader.pipeline import Pipeline
-from lsm.loader.prepared import Prepared, Sample
+from lsm.loader.prepared import Prepared
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.loader.sampled_seeds import SampledSeeds
 
 
 class Loader:
@@ -99,7 +97,7 @@ class Loader:
             TimeoutError: A batch is not ready in time.
             ValueError: The topology is corrupt.
         """
-        return self._batches(partial(self._draw, self._seeds.epoch(epoch)), start_iteration)
+        return self._batches(self._seeds.epoch(epoch), start_iteration)
 
     def global_batch_size(self, iteration: int) -> int:
         """Counts the seeds of an iteration.
@@ -121,14 +119,15 @@ class Loader:
         """
         return self._totals | self.features.stats()
 
-    def _draw(self, seeds_at: Callable[[int], Any], iteration: int) -> Sample:
-        seeds = seeds_at(iteration)
-        return SampledSeeds(seeds, self._parts.batches.sample(seeds))
-
-    def _batches(self, sample: Callable[[int], Sample], start_iteration: int) -> Iterator[Batch]:
+    def _batches(self, seeds_at: Callable[[int], Any], start_iteration: int) -> Iterator[Batch]:
         # Created here, at the first next(), so that an unused iterator starts no threads.
         pipeline = Pipeline(
-            sample, self.features, first=start_iteration, last=len(self), policy=self._policy
+            seeds_at,
+            self._parts.batches.sample,
+            self.features,
+            first=start_iteration,
+            last=len(self),
+            policy=self._policy,
         )
         batches = iter(pipeline)
         try:
@@ -145,7 +144,9 @@ class Loader:
         totals["wait_secs"] += time.perf_counter() - start
         if prepared is None:
             return None
-        batch = self._parts.batches.make(prepared.sample, prepared.x, prepared.stats)
+        batch = self._parts.batches.make(
+            prepared.seeds, prepared.sample, prepared.x, prepared.stats
+        )
         batch = used_in_stream(batch)
         totals["batches"] += 1
         totals["sampled_nodes"] += batch.num_nodes

@@ -15,7 +15,6 @@ from lsm.features.row_source import Rows
 from lsm.features.sets import Features
 from lsm.features.typed import open_feature_sets
 from lsm.loader.batch import Batch, StoreValues
-from lsm.loader.sampled_seeds import SampledSeeds
 from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.seeds import SeedBatch, SeedSource, count_requests
 from lsm.storage.options import StorageOptions
@@ -39,14 +38,16 @@ class NodeBatches:
         """The positions in the topology of the sample's edges: [e] int64."""
         return self._sampler.edge_ids(*seeds.arguments)
 
-    def make(self, sampled: SampledSeeds, x: Rows, stats: dict[str, float]) -> Batch:
-        """The batch of a sample, its rows and its counters."""
-        seeds, labels = sampled.seeds, None
+    def make(
+        self, seeds: SeedBatch, graph: SampledGraph, x: Rows, stats: dict[str, float]
+    ) -> Batch:
+        """The batch of some seeds, their sample, its rows and its counters."""
+        labels = None
         if self._labels is not None:
             labels = self._labels.index_select(0, seeds.nodes)
             native.check_mapped(self._labels)
         return Batch.from_sampled(
-            sampled.graph,
+            graph,
             x=x,
             y=labels,
             input_id=seeds.input_id,

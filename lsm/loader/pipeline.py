@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
+from typing import Any
 
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
@@ -24,11 +25,11 @@ class Pipeline:
 
     Three steps run ahead of the consumer, each in iteration order:
 
-    - ``policy.num_threads`` threads call ``sample``, which returns an iteration's Sample. Before
-      the first of the next ``rows.window`` iterations requests its rows, the window holds all their
-      samples and has announced their nodes; at the end of the range it runs dry. A window of
-      several iterations packs its samples. ``policy.window_bytes`` bounds them, but for one,
-      unless ranks announce together.
+    - ``policy.num_threads`` threads call ``seeds_at``, which returns an iteration's seeds, and
+      ``sample``, which returns the Sample of seeds. Before the first of the next ``rows.window``
+      iterations requests its rows, the window holds all their samples and has announced their
+      nodes; at the end of the range it runs dry. A window of several iterations packs its samples.
+      ``policy.window_bytes`` bounds them, but for one, unless ranks announce together.
     - One thread requests rows from ``rows`` for the iterations that ``policy.read_ahead`` allows,
       and at most ``policy.staging_bytes`` of rows (but for one iteration, else nothing would ever
       move). Only present memory counts: cached rows take none until their batch is due.
@@ -39,7 +40,8 @@ class Pipeline:
 
     def __init__(
         self,
-        sample: Callable[[int], Sample],
+        seeds_at: Callable[[int], Any],
+        sample: Callable[[Any], Sample],
         rows: RowSource,
         *,
         first: int,
@@ -47,7 +49,7 @@ class Pipeline:
         policy: RunAhead,
     ) -> None:
         rows.claim()
-        self._sample = sample
+        self._seeds_at, self._sample = seeds_at, sample
         self._rows = rows
         self._policy = policy
         self._iterations = range(first, last)
@@ -196,10 +198,11 @@ class Pipeline:
     def _draw(self, iteration: int) -> Prepared:
         start = time.perf_counter()
         with span("sample"):
-            sample = self._sample(iteration)
+            seeds = self._seeds_at(iteration)
+            sample = self._sample(seeds)
             if self._packs:
                 sample = sample.pack()
-        return Prepared(iteration, sample, {"sample_secs": time.perf_counter() - start})
+        return Prepared(iteration, seeds, sample, {"sample_secs": time.perf_counter() - start})
 
     def _await(self, iteration: int) -> Prepared:
         """The sample of ``iteration``; the threads may finish others before it."""

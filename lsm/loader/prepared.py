@@ -12,7 +12,7 @@ from lsm.features.row_source import Announced, PendingRows, Rows
 
 
 class Sample(Protocol):
-    """A sampled iteration, before its rows."""
+    """The sample of an iteration, before its rows."""
 
     @property
     def ids(self) -> torch.Tensor:
@@ -55,6 +55,8 @@ class Prepared:
     """A batch on its way through the pipeline: first a sample, finally with its rows."""
 
     iteration: int
+    seeds: Any
+    """The seeds of the sample."""
     sample: Any
     """A Sample, packed while it waits in the window."""
     stats: dict[str, float]

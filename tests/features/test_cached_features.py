@@ -449,7 +449,8 @@ def test_what_is_held_stays_within_the_staging(store, rows):
         for ids in requests[:4]:  # most of what comes is in memory then
             loader.fetch(ids)
         pipeline = Pipeline(
-            lambda iteration: IdsAlone(requests[iteration]),
+            requests.__getitem__,
+            IdsAlone,
             loader,
             first=0,
             last=len(requests),

@@ -71,7 +71,8 @@ def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
     each = graph.num_bytes + WINDOW_ID_BYTES * len(graph.n_id)
     features = Announcing()
     pipeline = Pipeline(
-        lambda iteration: graph,
+        lambda iteration: iteration,
+        lambda _: graph,
         features,
         first=0,
         last=30,
