@@ -126,7 +126,6 @@ void bind_plan(py::module_& module) {
       .def(py::init(&make_plan), py::kw_only(), py::arg("iteration"), py::arg("source"),
            py::arg("moves"))
       .def_readonly("iteration", &Plan::iteration)
-      .def_property_readonly("is_on_gpu", [](const Plan& plan) { return plan.on_gpu != nullptr; })
       .def("array", &array, py::arg("name"))
       .def("difference", &difference, py::arg("other"), py::call_guard<py::gil_scoped_release>())
       .def("counters", [](const Plan& plan) { return words_of(plan.counters); })

@@ -127,10 +127,7 @@ void bind_scheduler(py::module_& module) {
           "wait", [](ScheduledTicket& ticket, double secs) { ticket.read->wait(secs); },
           py::arg("timeout_secs"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done",
-                             [](const ScheduledTicket& ticket) { return ticket.read->done(); })
-      .def_property_readonly("is_submitted", [](const ScheduledTicket& ticket) {
-        return ticket.read->is_submitted();
-      });
+                             [](const ScheduledTicket& ticket) { return ticket.read->done(); });
   py::class_<lsm::ReadScheduler, std::shared_ptr<lsm::ReadScheduler>>(module, "ReadScheduler")
       .def(py::init<int64_t>(), py::arg("wave"))
       .def("submit", &schedule, py::arg("storage"), py::arg("ids"), py::arg("out"),

@@ -162,7 +162,7 @@ class SamplerOnBackend final : public GpuSampler {
   }
 
   /// Queues the hops from `hop` on that need no sizes on the host between them; at least one, if
-  /// there is one. Moves `hop` behind them. Returns for each of them places_of_sizes().
+  /// there is one. Moves `hop` behind them. Returns the places of their sizes (end_queued_hop()).
   std::vector<size_t> expand(size_t* hop) {
     const std::vector<HopBounds> bounds = bounds_from(*hop);
     begin_sizes(std::max<size_t>(bounds.size(), 1));

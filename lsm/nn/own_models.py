@@ -26,7 +26,6 @@ from lsm.nn.templates import remove_templates
 from lsm.nn.typed_models import TypedInputs, embedding
 
 Offered = Mapping[str, Callable[[Batch], Any]]
-_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _weights(batch: Batch) -> TypedMap[EdgeType, Tensor]:
