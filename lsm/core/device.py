@@ -188,19 +188,19 @@ def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
     """Page-locked host memory [num_rows, dim] from torch's pool, not initialised. Raises
     RuntimeError, with a remedy, if no more can be locked."""
-    with locking(num_rows * dim * dtype.itemsize, "loader.staging_bytes smaller"):
+    with locking(num_rows * dim * dtype.itemsize, "make loader.staging_bytes smaller"):
         return torch.empty(num_rows, dim, dtype=dtype, pin_memory=True)
 
 
 @contextmanager
 def locking(num_bytes: int, remedy: str) -> Iterator[None]:
-    """Says of errors inside how much was to be page-locked and, after "make", what to do."""
+    """Says of errors inside how much was to be page-locked, and ``remedy``."""
     try:
         yield
     except RuntimeError as error:
         first = str(error).strip().partition("\n")[0]
         raise RuntimeError(
-            f"could not page-lock {format_bytes(num_bytes)} of host memory ({first}); make "
+            f"could not page-lock {format_bytes(num_bytes)} of host memory ({first}); "
             f"{remedy}, or raise `ulimit -l` and the container's limits"
         ) from error
 

@@ -39,7 +39,7 @@ def locked_rows(files: FeatureFiles, idle_bytes: int, device: torch.device) -> T
     pool = native.LockedPool(idle_bytes, device.index)
 
     def take(num_rows: int) -> torch.Tensor:
-        with locking(num_rows * files.row_bytes, "loader.staging_bytes smaller"):
+        with locking(num_rows * files.row_bytes, "make loader.staging_bytes smaller"):
             buffer = pool.take(num_rows * files.row_bytes)
         return native.as_tensor(buffer, files.dtype).view(num_rows, files.dim)
 

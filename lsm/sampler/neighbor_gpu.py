@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from lsm import native
-from lsm.core.device import current, memory_errors
+from lsm.core.device import current, locking, memory_errors
 from lsm.core.ids import as_int64
 from lsm.core.stream_pool import allocated
 from lsm.core.units import format_bytes
@@ -61,14 +61,8 @@ def place_array(array: torch.Tensor, placement: str, device: torch.device) -> to
     if placement == "device":
         with memory_errors("for the topology"):
             return allocated(lambda: array.to(device))
-    try:
+    with locking(array.nbytes, "set topology.placement=host"):
         return _locked(array, device)
-    except RuntimeError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise RuntimeError(
-            f"could not page-lock {format_bytes(array.nbytes)} of the topology "
-            f"({first}); set topology.placement=host, or raise `ulimit -l`"
-        ) from error
 
 
 def _locked(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

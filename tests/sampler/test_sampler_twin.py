@@ -134,5 +134,5 @@ def test_a_topology_that_cannot_be_page_locked(monkeypatch):
 
     topology = Topology(indptr=torch.arange(3), indices=torch.arange(2, dtype=torch.int32))
     monkeypatch.setattr(native, "LockedBlock", refuse)
-    with pytest.raises(RuntimeError, match=r"page-lock 24 B of the topology .*placement=host"):
+    with pytest.raises(RuntimeError, match=r"page-lock 24 B of host memory .*placement=host"):
         place_topology(topology, "uva", GPU)

@@ -68,7 +68,7 @@ class GpuFrames:
             self._staging = _map(layout.frame_bytes).view(-1, layout.width)
             return
         self._stream = torch.cuda.Stream(device)
-        with locking(layout.frame_bytes, "embed.dim smaller or embed.partitions larger"):
+        with locking(layout.frame_bytes, "make embed.dim smaller or embed.partitions larger"):
             block = native.LockedBlock(layout.frame_bytes, device.index)
         self._staging = native.as_tensor(block, torch.float32).view(-1, layout.width)
 
