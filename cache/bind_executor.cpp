@@ -23,15 +23,16 @@ struct OpenBatch {
   py::object out;
 };
 
-struct Executor {
+struct HostExecutor {
   std::map<int64_t, OpenBatch> open_batches;  // by iteration; outlives the executor's thread
   lsm::CacheExecutor native;
 };
 
-std::unique_ptr<Executor> make_executor(lsm::Storage& storage, int64_t num_lines,
-                                        int64_t victim_slots, const lsm::TensorView& static_rows,
-                                        const lsm::TensorView& constant_rows, double timeout_secs,
-                                        int64_t prefetch_iterations) {
+std::unique_ptr<HostExecutor> make_host_executor(lsm::Storage& storage, int64_t num_lines,
+                                                 int64_t victim_slots,
+                                                 const lsm::TensorView& static_rows,
+                                                 const lsm::TensorView& constant_rows,
+                                                 double timeout_secs, int64_t prefetch_iterations) {
   lsm::check_argument(num_lines >= 0, "num_lines: expected at least 0, got ", num_lines);
   lsm::check_argument(victim_slots >= 0, "victim_slots: expected at least 0, got ", victim_slots);
   const auto static_span = static_rows.as<int64_t>("static_rows");
@@ -39,11 +40,11 @@ std::unique_ptr<Executor> make_executor(lsm::Storage& storage, int64_t num_lines
   const lsm::CacheExecutor::Sizes sizes{num_lines, victim_slots, prefetch_iterations};
   py::gil_scoped_release release;
   // Not make_unique: the executor cannot be moved.
-  return std::unique_ptr<Executor>(
-      new Executor{{}, {sizes, storage, static_span, constant_span, timeout_secs}});
+  return std::unique_ptr<HostExecutor>(
+      new HostExecutor{{}, {sizes, storage, static_span, constant_span, timeout_secs}});
 }
 
-void open_batch(Executor& executor, const std::shared_ptr<lsm::cache::Plan>& plan,
+void open_batch(HostExecutor& executor, const std::shared_ptr<lsm::cache::Plan>& plan,
                 const py::object& out) {
   const auto rows = out.cast<lsm::TensorView>().as_bytes("out");
   executor.open_batches.emplace(plan->iteration, OpenBatch{plan, out});
@@ -52,9 +53,9 @@ void open_batch(Executor& executor, const std::shared_ptr<lsm::cache::Plan>& pla
 
 /// `staged`: None if the rows from storage are in `out`. `targets`: None, or tuples of tensors
 /// (row_of, rows, place).
-void replay(Executor& executor, const lsm::cache::Plan& plan, const lsm::TensorView& out,
-            lsm::ThreadPool& pool, const std::optional<lsm::TensorView>& staged,
-            const py::object& targets) {
+void replay_on_host(HostExecutor& executor, const lsm::cache::Plan& plan,
+                    const lsm::TensorView& out, lsm::ThreadPool& pool,
+                    const std::optional<lsm::TensorView>& staged, const py::object& targets) {
   const auto batch = out.as_bytes("out");
   const auto arrived = staged ? staged->as_bytes("staged") : std::span<std::byte>{};
   const std::vector<lsm::RowTargets> lists = lsm::row_targets(targets, executor.native.row_bytes());
@@ -69,7 +70,7 @@ void replay(Executor& executor, const lsm::cache::Plan& plan, const lsm::TensorV
   open.erase(open.begin(), open.upper_bound(plan.iteration));
 }
 
-void start_over(Executor& executor) {
+void start_over(HostExecutor& executor) {
   {
     py::gil_scoped_release release;
     executor.native.start_over();
@@ -82,19 +83,20 @@ void start_over(Executor& executor) {
 namespace lsm {
 
 void bind_executor(py::module_& module) {
-  py::class_<Executor>(module, "CacheExecutor")
-      .def(py::init(&make_executor), py::arg("storage"), py::kw_only(), py::arg("num_lines"),
+  py::class_<HostExecutor>(module, "CacheExecutor")
+      .def(py::init(&make_host_executor), py::arg("storage"), py::kw_only(), py::arg("num_lines"),
            py::arg("victim_slots"), py::arg("static_rows"), py::arg("constant_rows"),
            py::arg("timeout_secs"), py::arg("prefetch_iterations") = 0)
       .def("open_batch", &::open_batch, py::arg("plan"), py::arg("out"))
-      .def("replay", &::replay, py::arg("plan"), py::kw_only(), py::arg("out"), py::arg("pool"),
-           py::arg("staged") = py::none(), py::arg("targets") = py::none())
+      .def("replay", &replay_on_host, py::arg("plan"), py::kw_only(), py::arg("out"),
+           py::arg("pool"), py::arg("staged") = py::none(), py::arg("targets") = py::none())
       .def("start_over", &::start_over)
-      .def_property_readonly("num_lines", [](const Executor& e) { return e.native.num_lines(); })
+      .def_property_readonly("num_lines",
+                             [](const HostExecutor& e) { return e.native.num_lines(); })
       .def_property_readonly("victim_slots",
-                             [](const Executor& e) { return e.native.victim_slots(); })
+                             [](const HostExecutor& e) { return e.native.victim_slots(); })
       .def_property_readonly("prefetched_rows",
-                             [](const Executor& e) { return e.native.prefetched_rows(); });
+                             [](const HostExecutor& e) { return e.native.prefetched_rows(); });
 }
 
 }  // namespace lsm

@@ -68,8 +68,8 @@ std::vector<int64_t> words_of(const lsm::cache::Counters& counters) {
 }
 
 /// Blocks for a plan of a GPU.
-std::vector<std::vector<int64_t>> count_by_range(Plan& plan, const std::vector<int64_t>& ends,
-                                                 const lsm::TensorView& row_of) {
+std::vector<std::vector<int64_t>> counters_by_range(Plan& plan, const std::vector<int64_t>& ends,
+                                                    const lsm::TensorView& row_of) {
   const auto rows = row_of.as<const int32_t>("row_of");
   py::gil_scoped_release release;
   plan.list();
@@ -129,7 +129,7 @@ void bind_plan(py::module_& module) {
       .def("array", &array, py::arg("name"))
       .def("difference", &difference, py::arg("other"), py::call_guard<py::gil_scoped_release>())
       .def("counters", [](const Plan& plan) { return words_of(plan.counters); })
-      .def("count_by_range", &count_by_range, py::arg("ends"), py::arg("row_of"));
+      .def("count_by_range", &counters_by_range, py::arg("ends"), py::arg("row_of"));
 }
 
 }  // namespace lsm

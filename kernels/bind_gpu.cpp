@@ -38,15 +38,15 @@ lsm::GpuGraph make_graph(std::vector<int64_t> num_nodes, const std::vector<lsm::
                              {placed, placed_node_times});
 }
 
-std::unique_ptr<lsm::GpuSampler> make_sampler(const lsm::GpuGraph& graph, int device,
-                                              double timeout_secs) {
+std::unique_ptr<lsm::GpuSampler> make_sampler_on(const lsm::GpuGraph& graph, int device,
+                                                 double timeout_secs) {
   py::gil_scoped_release release;
   if (device < 0) return lsm::make_twin_sampler(graph, device == kTwinBackwards);
   return lsm::make_gpu_sampler(graph, device, timeout_secs);
 }
 
-lsm::SampleSizes sample(lsm::GpuSampler& sampler, const lsm::BoundSeeds& seeds,
-                        const lsm::BatchName& name, bool edge_ids) {
+lsm::SampleSizes sample_on_gpu(lsm::GpuSampler& sampler, const lsm::BoundSeeds& seeds,
+                               const lsm::BatchName& name, bool edge_ids) {
   const lsm::TypedSeeds typed = typed_seeds(seeds);
   py::gil_scoped_release release;
   return sampler.sample(typed, name, edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
@@ -116,9 +116,9 @@ void bind_gpu_sampling(py::module_& module) {
            py::arg("node_times") = py::list(), py::arg("placed_node_times") = py::list(),
            py::keep_alive<1, 4>(), py::keep_alive<1, 9>());
   py::class_<GpuSampler>(module, "GpuSampler")
-      .def(py::init(&make_sampler), py::arg("graph"), py::arg("device"), py::arg("timeout_secs"),
+      .def(py::init(&make_sampler_on), py::arg("graph"), py::arg("device"), py::arg("timeout_secs"),
            py::keep_alive<1, 2>())
-      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"))
+      .def("sample", &sample_on_gpu, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"))
       .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"),
            py::arg("weights"), py::arg("subgraph"))
       .def("copy_edge_ids", &copy_edge_ids, py::arg("out"))

@@ -68,9 +68,10 @@ lsm::SortedGradients sorted_gradients(const lsm::TensorView& sorted_rows,
                          {2 * lsm::SortedGradients::num_windows(count), dim})};
 }
 
-void update_rows(const lsm::TensorView& rows, const lsm::TensorView& sorted_rows,
-                 const lsm::TensorView& places, const lsm::TensorView& gradients,
-                 const lsm::TensorView& partial, float lr, float eps, int device, intptr_t stream) {
+void update_rows_on(const lsm::TensorView& rows, const lsm::TensorView& sorted_rows,
+                    const lsm::TensorView& places, const lsm::TensorView& gradients,
+                    const lsm::TensorView& partial, float lr, float eps, int device,
+                    intptr_t stream) {
   const auto sorted = sorted_gradients(sorted_rows, places, gradients, partial, device);
   const int64_t width = rows.shape[1];
   lsm::check_argument(width == 2 * sorted.dim || width == sorted.dim + 1, "rows: expected ",
@@ -247,7 +248,7 @@ void bind_gpu_embed(py::module_& module) {
       .value("floats", Penalty::kFloats)
       .value("moduli", Penalty::kModuli);
   module.attr("SUM_WINDOW") = SortedGradients::kWindow;
-  module.def("update_rows_on", &::update_rows, py::arg("rows"), py::arg("sorted_rows"),
+  module.def("update_rows_on", &update_rows_on, py::arg("rows"), py::arg("sorted_rows"),
              py::arg("places"), py::arg("gradients"), py::arg("partial"), py::arg("lr"),
              py::arg("eps"), py::arg("device"), py::arg("stream"));
   module.def("sum_rows_on", &::sum_rows, py::arg("sorted_rows"), py::arg("places"),

@@ -16,10 +16,11 @@ namespace py = pybind11;
 
 namespace {
 
-std::unique_ptr<lsm::Transfers> open_engine(const std::string& engine, std::string path,
-                                            int queue_depth, int64_t chunk_bytes,
-                                            lsm::DirectMode direct,
-                                            const lsm::nvme::NvmeOptions& nvme, bool read_only) {
+std::unique_ptr<lsm::Transfers> open_transfer_engine(const std::string& engine, std::string path,
+                                                     int queue_depth, int64_t chunk_bytes,
+                                                     lsm::DirectMode direct,
+                                                     const lsm::nvme::NvmeOptions& nvme,
+                                                     bool read_only) {
   return lsm::open_transfers(engine, std::move(path), {queue_depth, chunk_bytes, read_only}, direct,
                              nvme);
 }
@@ -63,7 +64,7 @@ void lsm::bind_transfers(py::module_& module) {
             transfers.faults().arm(fault, nth, value);
           },
           py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
-  module.def("open_transfers", &open_engine, py::arg("engine"), py::arg("path"),
+  module.def("open_transfers", &open_transfer_engine, py::arg("engine"), py::arg("path"),
              py::arg("queue_depth"), py::arg("chunk_bytes"), py::arg("direct"), py::arg("nvme"),
              py::arg("read_only") = false, py::call_guard<py::gil_scoped_release>());
 }

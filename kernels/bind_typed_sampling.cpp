@@ -25,7 +25,7 @@ lsm::TypedEdges make_edges(const lsm::TensorView& indptr, const lsm::TensorView&
   return {indptr, indices, source, destination, std::move(fanouts), weights, times};
 }
 
-std::unique_ptr<lsm::TypedSampler> make_sampler(
+std::unique_ptr<lsm::TypedSampler> make_sampler_of_types(
     std::vector<int64_t> num_nodes, std::vector<lsm::TypedEdges> edges, int num_threads,
     const lsm::Sampling& sampling, bool disjoint, bool takes_last,
     std::vector<std::optional<lsm::TensorView>> node_times) {
@@ -36,9 +36,10 @@ std::unique_ptr<lsm::TypedSampler> make_sampler(
 
 using Pairs = std::tuple<lsm::TensorView, lsm::TensorView>;
 
-lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<lsm::BoundSeeds>& seeds,
-                          const lsm::BatchName& name, bool edge_ids,
-                          const std::vector<Pairs>& excluded) {
+lsm::TypedSubgraph sample_typed(lsm::TypedSampler& sampler,
+                                const std::vector<lsm::BoundSeeds>& seeds,
+                                const lsm::BatchName& name, bool edge_ids,
+                                const std::vector<Pairs>& excluded) {
   std::vector<lsm::TypedSeeds> typed;
   for (const lsm::BoundSeeds& given : seeds) typed.push_back(typed_seeds(given));
   std::vector<lsm::ExcludedPairs> pairs;
@@ -74,10 +75,10 @@ void bind_typed_sampling(py::module_& module) {
            py::arg("times") = py::none(), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
            py::keep_alive<1, 7>(), py::keep_alive<1, 8>());
   py::class_<TypedSampler>(module, "TypedSampler")
-      .def(py::init(&make_sampler), py::arg("num_nodes"), py::arg("edges"), py::arg("num_threads"),
-           py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,
-           py::arg("node_times") = py::list())
-      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"),
+      .def(py::init(&make_sampler_of_types), py::arg("num_nodes"), py::arg("edges"),
+           py::arg("num_threads"), py::arg("sampling"), py::arg("disjoint") = false,
+           py::arg("takes_last") = false, py::arg("node_times") = py::list())
+      .def("sample", &sample_typed, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"),
            py::arg("excluded") = py::list());
 }
 

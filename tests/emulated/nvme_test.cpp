@@ -17,13 +17,13 @@
 namespace lsm::testing {
 namespace {
 
-constexpr int64_t kNumRows = 1200;
+constexpr int64_t kDriveRows = 1200;
 
 /// Many times the queue's depth over two controllers, out of order, so that queues wrap; rows that
 /// straddle blocks; transfers with PRP lists and without.
 TEST_CASE("GPU nvme: reads") {
   for (const int64_t row_bytes : {100, 4096, 9000}) {
-    RowFiles files({kNumRows, row_bytes, 4096, 2});
+    RowFiles files({kDriveRows, row_bytes, 4096, 2});
     for (const int num_blocks : {0, 1}) {
       const EngineOptions options{.queue_depth = 48, .num_threads = 2};
       nvme::NvmeOptions nvme{.submission = {kDevice, num_blocks}};
@@ -34,7 +34,7 @@ TEST_CASE("GPU nvme: reads") {
       for (int round = 0; round < 2; ++round) {
         std::vector<int64_t> ids;
         for (int64_t i = 0; i < (is_part() ? 150 : 400); ++i) {
-          ids.push_back(random.between(0, kNumRows - 1));
+          ids.push_back(random.between(0, kDriveRows - 1));
         }
         std::vector<std::byte> rows(ids.size() * static_cast<size_t>(row_bytes));
         const RowRead wanted{ids, {}, rows};
@@ -66,14 +66,14 @@ std::vector<int64_t> some_ids(Random& random, int64_t num_ids, int64_t num_rows)
 /// A drive writes to buffers in GPU memory; from there rows go to GPU memory and to the host's.
 TEST_CASE("GPU nvme: reads land in GPU memory") {
   for (const int64_t row_bytes : {99, 100, 4096, 9000}) {
-    RowFiles files({kNumRows, row_bytes, 4096, 2});
+    RowFiles files({kDriveRows, row_bytes, 4096, 2});
     for (const int submitting : {-1, kDevice}) {
       const EngineOptions options{.queue_depth = 24, .num_threads = 2};
       nvme::NvmeOptions nvme{.submission = {submitting, 1}, .gpu = kDevice};
       nvme.transport.emulated.num_controllers = 2;
       const auto storage = files.open("nvme", options, nvme);
       Random random(4);
-      const auto ids = some_ids(random, is_part() ? 40 : 150, kNumRows);
+      const auto ids = some_ids(random, is_part() ? 40 : 150, kDriveRows);
       const size_t bytes = ids.size() * static_cast<size_t>(row_bytes);
       const GpuBytes near(bytes);
       std::vector<std::byte> far(bytes);
@@ -89,8 +89,8 @@ TEST_CASE("GPU nvme: reads land in GPU memory") {
 /// its controller finds only those.
 TEST_CASE("GPU nvme: reads land in GPU memory under libnvm") {
   constexpr int64_t kRowBytes = 4096;
-  std::vector<std::byte> image(kNumRows * kRowBytes);
-  for (int64_t id = 0; id < kNumRows; ++id) {
+  std::vector<std::byte> image(kDriveRows * kRowBytes);
+  for (int64_t id = 0; id < kDriveRows; ++id) {
     for (int64_t b = 0; b < kRowBytes; ++b) image[id * kRowBytes + b] = byte_of(id, b);
   }
   const auto module = std::make_shared<FakeModuleState>();
@@ -108,14 +108,14 @@ TEST_CASE("GPU nvme: reads land in GPU memory under libnvm") {
                             stats, faults);
     LSM_EXPECT(module->device.size() == 1, module->device.size(), " mappings of the GPU's memory");
     Random random(5);
-    const auto ids = some_ids(random, is_part() ? 40 : 200, kNumRows);
+    const auto ids = some_ids(random, is_part() ? 40 : 200, kDriveRows);
     const size_t bytes = ids.size() * kRowBytes;
     const GpuBytes rows(bytes);
     const RowRead read{ids, {}, {rows.data(), bytes}, true};
     const auto request = std::make_shared<Request>(rows.data(), "rows", true);
     ReadQueue queue;
     queue.push(std::make_shared<ReadGroup>(
-        plan_reads({&read, 1}, {kNumRows, kRowBytes, 4096, 1}, {512, 32 << 10, 0}),
+        plan_reads({&read, 1}, {kDriveRows, kRowBytes, 4096, 1}, {512, 32 << 10, 0}),
         std::vector{request}, stats.outstanding));
     const std::string path = "/dev/libnvm0";
     std::vector<Claim> claims;

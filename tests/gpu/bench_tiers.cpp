@@ -14,7 +14,7 @@
 namespace lsm::testing {
 namespace {
 
-constexpr int kSets = 2;
+constexpr int kTierSets = 2;
 
 std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
   Random random(seed);
@@ -42,7 +42,7 @@ class Tiers {
       staged_->data()[i] = byte_of(i / row_bytes, i % row_bytes);
     }
     for (auto& out : outs_) out = std::make_unique<GpuBytes>(staged_->size());
-    for (int set = 0; set < kSets; ++set) slots_[set] = shuffled(count_, 30 + set);
+    for (int set = 0; set < kTierSets; ++set) slots_[set] = shuffled(count_, 30 + set);
     fill_tiers();
   }
 
@@ -102,11 +102,11 @@ class Tiers {
 
   void run_tier(RowSource tier, const char* name, double ceiling, int counted) {
     const auto stream = reinterpret_cast<cudaStream_t>(executor_->stream());
-    std::array<cache::Plan, kSets> plans;
-    for (int set = 0; set < kSets; ++set) plans[set] = plan_of(tier, slots_[set]);
+    std::array<cache::Plan, kTierSets> plans;
+    for (int set = 0; set < kTierSets; ++set) plans[set] = plan_of(tier, slots_[set]);
     const auto seconds = seconds_in_stream(stream, sizes_.repeats, [&](int i) {
-      plans[i % kSets].iteration = ++iteration_;
-      replay(plans[i % kSets], i % kSets);
+      plans[i % kTierSets].iteration = ++iteration_;
+      replay(plans[i % kTierSets], i % kTierSets);
     });
     executor_->synchronize();
     check_rows(tier);
@@ -135,8 +135,8 @@ class Tiers {
   std::vector<int64_t> in_order_;
   std::unique_ptr<GpuExecutor> executor_;
   std::unique_ptr<PinnedBlock> staged_;
-  std::array<std::unique_ptr<GpuBytes>, kSets> outs_;
-  std::array<std::vector<int64_t>, kSets> slots_;
+  std::array<std::unique_ptr<GpuBytes>, kTierSets> outs_;
+  std::array<std::vector<int64_t>, kTierSets> slots_;
 };
 
 }  // namespace
