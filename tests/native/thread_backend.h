@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -92,21 +93,62 @@ class ThreadLanes {
   const int lane_;
 };
 
+/// Threads that wait for work: under the thread sanitizer most of the time of a launch would be
+/// that of starting threads.
+class Crew {
+ public:
+  static constexpr int kThreads = 8;
+
+  Crew() {
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads_.emplace_back([this, thread] { serve(thread); });
+    }
+  }
+
+  ~Crew() {
+    work_ = nullptr;
+    start_.arrive_and_wait();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  /// Calls work(0) to work(kThreads - 1), each on a thread of its own, and waits for all of them.
+  void run(const std::function<void(int)>& work) {
+    work_ = &work;
+    start_.arrive_and_wait();
+    end_.arrive_and_wait();
+  }
+
+ private:
+  void serve(int thread) {
+    for (;;) {
+      start_.arrive_and_wait();
+      if (work_ == nullptr) return;
+      (*work_)(thread);
+      end_.arrive_and_wait();
+    }
+  }
+
+  std::barrier<> start_{kThreads + 1}, end_{kThreads + 1};
+  const std::function<void(int)>* work_ = nullptr;
+  std::vector<std::thread> threads_;
+};
+
 class ThreadBackend : public HostBackend {
  public:
   using Warp = ThreadLanes;
 
   template <class F>
   void for_each(int64_t count, const F& f) {
-    run(kThreads, [&](int thread) {
-      for (int64_t i = thread; i < count; i += kThreads) f(i);
+    crew().run([&](int thread) {
+      for (int64_t i = thread; i < count; i += Crew::kThreads) f(i);
     });
   }
 
   template <class F>
   void for_each_warp(int64_t count, const F& f) {
+    constexpr int kWarps = Crew::kThreads / ThreadLanes::kLanes;
     ThreadLanes::Warp warps[kWarps];
-    run(kWarps * ThreadLanes::kLanes, [&](int thread) {
+    crew().run([&](int thread) {
       const int warp = thread / ThreadLanes::kLanes;
       const ThreadLanes lanes(warps[warp], thread % ThreadLanes::kLanes);
       for (int64_t i = warp; i < count; i += kWarps) f(lanes, i);
@@ -114,14 +156,11 @@ class ThreadBackend : public HostBackend {
   }
 
  private:
-  static constexpr int kThreads = 4;
-  static constexpr int kWarps = 2;
-
-  template <class Body>
-  static void run(int num_threads, const Body& body) {
-    std::vector<std::thread> threads;
-    for (int thread = 0; thread < num_threads; ++thread) threads.emplace_back(body, thread);
-    for (std::thread& thread : threads) thread.join();
+  /// Each thread that launches has its own: launches of two threads share no barrier, which would
+  /// order them for the sanitizer.
+  static Crew& crew() {
+    thread_local Crew crew;
+    return crew;
   }
 };
 
