@@ -105,18 +105,20 @@ test-dgl: setup .venv-dgl/.built
 	.venv-dgl/bin/python -m pytest tests/loader/test_dgl.py tests/examples -k dgl
 
 # The native code without Python. The sanitizers in a comma-separated list share a build. A report
-# fails the tests.
+# fails the tests. With -j2 the tests of one build, most of which wait for one another's threads, run
+# beside the other build.
 SANITIZERS ?= address,undefined thread
-test-sanitize: export ASAN_OPTIONS = detect_stack_use_after_return=1:check_initialization_order=1
-test-sanitize: export TSAN_OPTIONS = halt_on_error=1:second_deadlock_stack=1
-test-sanitize: export UBSAN_OPTIONS = print_stacktrace=1
-test-sanitize: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
-	set -e; export PATH="$$PATH:$(abspath $(BIN))"; for sanitizers in $(SANITIZERS); do \
-	  build=build/sanitize-$$sanitizers; \
-	  cmake -S . -B $$build -DLSM_NATIVE_TESTS=ON -DLSM_SANITIZE=$$sanitizers; \
+SANITIZED := $(SANITIZERS:%=test-sanitize-%)
+.PHONY: $(SANITIZED)
+test-sanitize: $(SANITIZED)
+$(SANITIZED): export ASAN_OPTIONS = detect_stack_use_after_return=1:check_initialization_order=1
+$(SANITIZED): export TSAN_OPTIONS = halt_on_error=1:second_deadlock_stack=1
+$(SANITIZED): export UBSAN_OPTIONS = print_stacktrace=1
+$(SANITIZED): test-sanitize-%: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
+	set -e; export PATH="$$PATH:$(abspath $(BIN))"; build=build/sanitize-$*; \
+	  cmake -S . -B $$build -DLSM_NATIVE_TESTS=ON -DLSM_SANITIZE=$*; \
 	  cmake --build $$build --target native_tests --parallel $$(nproc); \
-	  $$build/tests/native/native_tests; \
-	done
+	  $$build/tests/native/native_tests
 
 # GPU code on threads of the host (tests/emulated/README.md). FULL=1 runs all of the race build, of
 # which CI runs a part.
@@ -236,7 +238,7 @@ test-launch: setup
 	$(BIN)/python -m pytest tests/distributed/test_launchers.py
 
 # The goals that take doctest.
-NATIVE_TESTS := $(filter test-sanitize test-emulated test-nvme fuzz cuda-check gpu-selftest lent-gpu, \
+NATIVE_TESTS := $(filter test-sanitize% test-emulated test-nvme fuzz cuda-check gpu-selftest lent-gpu, \
   $(MAKECMDGOALS))
 
 # Installs missing Debian packages that the targets above need.
