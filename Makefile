@@ -167,7 +167,7 @@ cuda-check: setup
 	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
 	cmake -S . -B build/cuda -G Ninja $(CMAKE_ARGS) -DLSM_CUDA=ON -DLSM_GPU_SELFTEST=ON \
 	  -DLSM_MODULE_DIR=$(abspath build/cuda); \
-	cmake --build build/cuda; \
+	cmake --build build/cuda --parallel $$(nproc); \
 	build/cuda/tests/gpu/gpu_selftest --check || [ $$? = 77 ]; \
 	cd build/cuda && python -c 'import _core; assert _core.build_info()["cuda"]'
 
