@@ -2,7 +2,8 @@
 
 A KeyboardInterrupt inside an import leaves half a module behind: C extensions crash on it, and
 whoever handles the interrupt imports the half once more. Inside ``__del__`` it is printed and lost.
-So Ctrl-C waits for the end of either. Until the package works on something, there is nothing to
+In a function that pydantic calls while it writes a configuration it becomes an error of pydantic's.
+So Ctrl-C waits for the end of each. Until the package works on something, there is nothing to
 unwind, and Ctrl-C ends the process where it is.
 
 SIGINT is not blocked meanwhile: threads and programs that start then would inherit that.
@@ -60,7 +61,7 @@ def _deliver(_number: int, frame: FrameType | None) -> None:
     frames = _inwards(frame)
     if not any(_works(frame) for frame in takewhile(_is_no_import, frames)):
         _end()
-    if not all(_is_no_import(frame) and frame.f_code.co_name != "__del__" for frame in frames):
+    if not all(_is_no_import(frame) and _passes_on(frame) for frame in frames):
         signal.signal(signal.SIGALRM, _deliver)
         signal.setitimer(signal.ITIMER_REAL, _POLL_SECS)
         return
@@ -78,6 +79,12 @@ def _inwards(frame: FrameType | None) -> list[FrameType]:
 
 def _is_no_import(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith("<frozen importlib")
+
+
+def _passes_on(frame: FrameType) -> bool:
+    """False if the caller turns an interrupt into something else."""
+    name = frame.f_globals.get("__name__") or ""
+    return frame.f_code.co_name != "__del__" and not name.startswith("pydantic.")
 
 
 def _works(frame: FrameType) -> bool:

@@ -145,6 +145,16 @@ folder, work = sys.argv[1:]
 sys.path.insert(0, folder)
 __builtins__.interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
 
+import pydantic
+
+class Written(pydantic.BaseModel):
+    value: int = 0
+
+    @pydantic.field_serializer("value")
+    def write(self, value):
+        interrupt()
+        return "written"
+
 class Deleted:
     def __del__(self):
         interrupt()
@@ -172,9 +182,10 @@ work()
         ("", "import half", 0, "whole unwound told"),
         ("import time; time.sleep(1); interrupt(); time.sleep(60)", "import half", 130, ""),
         ("", "Deleted()", 0, "deleted unwound told"),
+        ("", "print(Written().model_dump()['value'], flush=True)", 0, "written unwound told"),
         ("", "interrupt()", 0, "unwound told"),
     ],
-    ids=["import", "twice", "del", "work"],
+    ids=["import", "twice", "del", "pydantic", "work"],
 )
 def test_the_package_unwinds_when_an_import_has_ended(tmp_path, half, does, status, output):
     (tmp_path / "half.py").write_text(f"interrupt(); {half}\nprint('whole', flush=True)\n")
