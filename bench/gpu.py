@@ -38,7 +38,6 @@ from lsm import native
 from lsm.cache.planner import Planner, PlannerConfig, Source
 from lsm.cache.staging import OPTIONS
 from lsm.core.device import gpu_problem
-from lsm.core.ids import unique_relabel
 from lsm.embed.models.models import MODELS
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
@@ -178,7 +177,7 @@ def distinct_lists(num_nodes: int, num_ids: int, count: int) -> list[torch.Tenso
     lists = []
     for _ in range(count):
         drawn = (num_nodes * rng.random(2 * num_ids) ** 3).astype(np.int64)
-        ids, _ = unique_relabel(torch.from_numpy(drawn))
+        ids, _ = native.unique_relabel(torch.from_numpy(drawn))
         lists.append(ids[:num_ids].clone())
     return lists
 

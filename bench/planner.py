@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from common import median_run, parser, publish, spread, take_turns
+from lsm import native
 from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
-from lsm.core.ids import unique_relabel
 
 
 def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -> list:
@@ -33,7 +33,7 @@ def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -
             uniform = rng.random(num_ids)
             ranks = (1 + uniform * (num_nodes ** (1 - exponent) - 1)) ** (1 / (1 - exponent)) - 1
             drawn = torch.from_numpy(ranks.astype(np.int64) * stride % num_nodes)
-            ids, _ = unique_relabel(torch.cat([ids, drawn]))
+            ids, _ = native.unique_relabel(torch.cat([ids, drawn]))
         lists.append(ids[:num_ids].clone())
     return lists
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from lsm import native
 from lsm.comm.owners import OwnerHash, owners
-from lsm.core.ids import unique_relabel
 
 _REQUIRED = ("ids", "offsets", "num_nodes", "num_ranks")
 
@@ -74,7 +74,9 @@ class Trace:
         before = np.concatenate([[0], np.cumsum(is_owned)])
         bounds = before[self.offsets[:: self.num_ranks]]
         owned = torch.from_numpy(self.ids[is_owned])
-        return [unique_relabel(owned[begin:end])[0].clone() for begin, end in pairwise(bounds)]
+        return [
+            native.unique_relabel(owned[begin:end])[0].clone() for begin, end in pairwise(bounds)
+        ]
 
     def save(self, path: str | Path) -> None:
         """Writes the trace to ``path`` atomically. Raises RuntimeError if there is no room for

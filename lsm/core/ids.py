@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from lsm import native
-
 
 def as_int64(ids: torch.Tensor) -> torch.Tensor:
     """``ids`` as int64 where they have another integer type; a tensor of any other type, such as
@@ -22,14 +20,3 @@ def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:
     if ids.dim() != 1 or ids.dtype != torch.int64:
         raise ValueError(f"ids: expected [N] integers, got {list(ids.shape)} {ids.dtype}")
     return ids.contiguous()
-
-
-def unique_relabel(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The distinct values of ``ids`` [n] int64 in first-seen order, and the inverse [n] int64.
-
-    ``unique[inverse]`` equals ``ids``. Unlike ``torch.unique`` it does not sort.
-    """
-    unique = torch.empty(len(ids) + 1, dtype=torch.int64)
-    inverse = torch.empty(len(ids), dtype=torch.int64)
-    count = native.unique_relabel(ids, unique, inverse)
-    return unique[:count], inverse

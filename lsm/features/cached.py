@@ -17,7 +17,7 @@ from lsm.comm.exchange import Exchange
 from lsm.comm.messages import PeerLeftError
 from lsm.comm.request import Request, RowTarget
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
-from lsm.core.ids import unique_relabel, vector_of_ids
+from lsm.core.ids import vector_of_ids
 from lsm.data.feature_files import FeatureFiles
 from lsm.distributed.watchdog import PeerError
 from lsm.features.loader import FeatureLoader
@@ -401,5 +401,5 @@ class CachedFeatureLoader(FeatureLoader):
 def _distinct(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The distinct ids as first seen, and the place of each of ``ids`` among them; None if all are
     distinct."""
-    unique, inverse = unique_relabel(ids)
+    unique, inverse = native.unique_relabel(ids)
     return unique, None if unique.numel() == ids.numel() else inverse

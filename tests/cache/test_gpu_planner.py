@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from lsm import native
 from lsm.cache.planner import POLICIES, VICTIM_MODES
-from lsm.core.ids import unique_relabel
 from support.gpus import ON_A_GPU
 from support.native_plans import (
     assert_same_plans,
@@ -34,7 +34,7 @@ def large_batches(num_batches=6, num_ids=30_000, num_nodes=100_000):
     drawn = [
         (num_nodes * rng.random(2 * num_ids) ** 3).astype(np.int64) for _ in range(num_batches)
     ]
-    return [unique_relabel(torch.from_numpy(ids))[0][:num_ids].clone() for ids in drawn]
+    return [native.unique_relabel(torch.from_numpy(ids))[0][:num_ids].clone() for ids in drawn]
 
 
 @pytest.mark.parametrize("policy", ["lookahead", "hybrid", "s3fifo", "lru"])
