@@ -86,12 +86,19 @@ TEST_CASE("core: arrays collapse into the huge pages that they span") {
            Case{4096, 2 * kHugePageBytes - 4097, 0},          // spans no whole page
            Case{0, 0, 0},
        }) {
-    const SmallPages pages;
-    LSM_EXPECT(pages.huge_bytes() == 0, "before: ", pages.huge_bytes());
-    collapse_into_huge_pages({pages.first() + offset, bytes});
-    LSM_EXPECT(pages.is_unchanged(), "offset ", offset, ", ", bytes, " bytes");
     const size_t expected = collapses ? num_pages * kHugePageBytes : 0;
-    LSM_EXPECT(pages.huge_bytes() == expected, pages.huge_bytes(), " of ", expected);
+    size_t found = 0;
+    // The kernel's own thread may collapse pages beside the array at any time.
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      const SmallPages pages;
+      const size_t before = pages.huge_bytes();
+      collapse_into_huge_pages({pages.first() + offset, bytes});
+      LSM_EXPECT(pages.is_unchanged(), "offset ", offset, ", ", bytes, " bytes");
+      found = pages.huge_bytes();
+      LSM_EXPECT(found >= expected, found, " of ", expected);
+      if (before == 0 && found == expected) break;
+    }
+    LSM_EXPECT(found == expected, found, " of ", expected);
   }
 }
 
