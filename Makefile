@@ -292,11 +292,12 @@ $(STORE)/meta.json: | setup
 	$(BIN)/python -m tarfile -e $(GRAPH) build/data
 	$(BIN)/lsm data convert npy build/data/amazon-computers --out $(STORE)
 
-# The wheel is built from the source archive, which proves the archive complete.
+# The wheel is built from the source archive, which proves the archive complete. Without MAKEFLAGS,
+# since Python passes on no job server.
 dist: setup
 	$(PIP) build
 	rm -rf dist
-	PATH="$(abspath $(BIN)):$$PATH" $(RUN) -m build --no-isolation --outdir dist . >build/dist.log || \
+	MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH" $(RUN) -m build --no-isolation --outdir dist . >build/dist.log || \
 	  { tail -40 build/dist.log; exit 1; }
 	$(RUN) tests/packages/run.py dist $(PIP_ARGS)
 
