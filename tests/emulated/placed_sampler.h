@@ -42,6 +42,7 @@ class PlacedSampler final : public GpuSampler {
   }
   void copy_to(const SampleOutput& output) override { sampler_->copy_to(output); }
   void copy_edge_ids(int64_t* out) override { sampler_->copy_edge_ids(out); }
+  intptr_t stream() const override { return sampler_->stream(); }
 
  private:
   void place(TensorView* array, bool is_near) {
