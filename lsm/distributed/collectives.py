@@ -146,7 +146,7 @@ def gather_rows(rows: Tensor, world: World) -> list[Tensor]:
     if world.size == 1:
         return [rows]
     counts = [count for (count,) in gather_counts([len(rows)], world)]
-    return gather_known(rows, counts, None)
+    return gather_counted(rows, counts, None)
 
 
 def gather_counts(counts: Sequence[int], world: World) -> list[list[int]]:
@@ -157,7 +157,7 @@ def gather_counts(counts: Sequence[int], world: World) -> list[list[int]]:
     return [each.tolist() for each in everyone]
 
 
-def gather_known(
+def gather_counted(
     rows: Tensor, counts: Sequence[int], group: torch_dist.ProcessGroup | None
 ) -> list[Tensor]:
     """Every rank's ``rows`` [n, ...] by rank, on every rank, over ``group`` (None: on the host).

@@ -83,7 +83,7 @@ def average_sparse_gradients(
     own = [_places(table) for table in tables]
     counts_of = collectives.gather_counts([len(ids) for ids, _ in own], world)
     ids_of, rows_of = (
-        collectives.gather_known(torch.cat(parts), [sum(each) for each in counts_of], group)
+        collectives.gather_counted(torch.cat(parts), [sum(each) for each in counts_of], group)
         for parts in zip(*own, strict=True)
     )
     for number, table in enumerate(tables):
