@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import traceback
 from dataclasses import replace
@@ -12,6 +13,8 @@ import torch
 import torch.distributed as torch_dist
 
 CASE_SECS = 200
+SLOW_SECS = 15
+"""After so long, less than the longest wait for a peer, a rank writes the stacks of its threads."""
 
 
 class Ranks:
@@ -21,11 +24,12 @@ class Ranks:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch.distributed", "lsm.features.open"])
         self.size = size
+        self._directory = directory
         self._pipes, self.processes = [], []
         for rank in range(size):
             here, there = context.Pipe()
             process = context.Process(
-                target=_serve, args=(there, rank, size, str(directory / "rendezvous")), daemon=True
+                target=_serve, args=(there, rank, size, directory), daemon=True
             )
             process.start()
             self._pipes.append(here)
@@ -40,10 +44,12 @@ class Ranks:
         return [self._answer(rank, seconds) for rank in ranks]
 
     def check(self, case, *arguments) -> list:
-        """As run(), but an exception of any rank is raised."""
+        """As run(), but an exception of any rank is raised, with the stacks of slow ranks."""
         answers = self.run(case, *arguments)
         for answer in answers:
             if isinstance(answer, BaseException):
+                for stacks in sorted(self._directory.glob("stacks-*")):
+                    answer.add_note(f"{stacks.name}, slow cases so far:\n{stacks.read_text()}")
                 raise answer
         return answers
 
@@ -94,11 +100,12 @@ def deliver(exchange, request, rows: torch.Tensor) -> torch.Tensor:
     return exchange.finish(delivery)
 
 
-def _serve(pipe, rank: int, size: int, rendezvous: str) -> None:
+def _serve(pipe, rank: int, size: int, directory: Path) -> None:
+    stacks = (directory / f"stacks-{rank}").open("w")
     torch.set_num_threads(1)
     torch_dist.init_process_group(
         "gloo",
-        init_method=f"file://{rendezvous}",
+        init_method=f"file://{directory}/rendezvous",
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=CASE_SECS),
@@ -109,11 +116,14 @@ def _serve(pipe, rank: int, size: int, rendezvous: str) -> None:
             case, arguments = pipe.recv()
         except EOFError:
             return
+        faulthandler.dump_traceback_later(SLOW_SECS, file=stacks)
         try:
             answer = case(context, *arguments)
         except BaseException as error:
             error.add_note(traceback.format_exc())
             answer = error
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         try:
             pipe.send(answer)
         except Exception as error:
