@@ -35,9 +35,14 @@ class Exchange:
     def end_session(self) -> None:
         """Ends the session; every rank must do so. The next one starts afresh. Precondition: no
         method of ``lists`` and ``rows`` is in progress."""
+        self.close()
+        self.lists.start_over()
+
+    def close(self) -> None:
+        """Ends the last session: ``lists`` refuses further requests. Precondition: no method of
+        ``rows`` is in progress, and none is called any more."""
         self.lists.leave()
         self._rows_stream.end()
-        self.lists.start_over()
 
     def flush(self) -> None:
         """Blocks until the peers have received all messages, so that this rank may exit."""

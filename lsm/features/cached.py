@@ -249,27 +249,30 @@ class CachedFeatureLoader(FeatureLoader):
         if self._is_closed or self.is_forked:
             return
         self._is_closed = True
-        if self.exchange is not None and not self._leave_exchange(self.exchange):
-            return
-        with self._replaying, self._planning:
-            self._failure = self._failure or "the feature loader is closed"
-            self._drop_batches()
-            self._announced.clear()
-            self.tiers.close()
-            self.planner.close()
+        if self.exchange is not None:
+            self.exchange.lists.leave()
+        # Held to the end: a thread of this rank that came in between would wait for rows of ranks
+        # that have left.
+        if not self._replaying.acquire(timeout=_CLOSE_SECS if self.exchange else -1):
+            return  # it waits for other ranks
+        try:
+            if self.exchange is not None:
+                self._leave_exchange(self.exchange)
+            with self._planning:
+                self._failure = self._failure or "the feature loader is closed"
+                self._drop_batches()
+                self._announced.clear()
+                self.tiers.close()
+                self.planner.close()
+        finally:
+            self._replaying.release()
         super().close()
 
-    def _leave_exchange(self, exchange: Exchange) -> bool:
-        """Ends the session with other ranks. Returns False if a thread still waits for their
-        rows."""
-        exchange.lists.leave()
-        if not self._replaying.acquire(timeout=_CLOSE_SECS):
-            return False
+    def _leave_exchange(self, exchange: Exchange) -> None:
+        """Ends the last session with other ranks."""
         if not (self._failure or self._requests or self._batches):
             exchange.flush()
-        exchange.end_session()
-        self._replaying.release()
-        return True
+        exchange.close()
 
     def _request(self, ids: torch.Tensor) -> Request | None:
         """Requests ``ids`` from their owners, if ranks share the cache."""

@@ -2,7 +2,9 @@
 
 import errno
 import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -69,6 +71,53 @@ def epochs_case(context, path, taken, comm):
                 assert torch.equal(got.n_id, expected.n_id)
                 assert torch.equal(got.x, expected.x), (context.rank, epoch, got.iteration)
         return features.stats()["cache_hits"]
+
+
+class LettingIn:
+    """A lock that lets another thread in whenever ``owner`` releases it."""
+
+    def __init__(self, lock, owner):
+        self._lock, self._owner = lock, owner
+        self.was_released = threading.Event()
+
+    def acquire(self, *args, **options):
+        return self._lock.acquire(*args, **options)
+
+    def release(self):
+        self._lock.release()
+        if threading.current_thread() is self._owner:
+            self.was_released.set()
+            time.sleep(0.3)
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_error):
+        self.release()
+
+
+def close_case(context, path):
+    """The error of a thread of rank 1 that wants rows just as the loader is closed."""
+    comm = {"transport": "shm", "timeout_secs": 3.0}
+    _, features = open_loader(context, path, context.size, comm)
+    lock = features._replaying = LettingIn(features._replaying, threading.current_thread())
+    pending = features.prefetch(torch.arange(100))
+    if context.rank != 1:
+        features.close()
+        return None
+
+    def want():
+        lock.was_released.wait()
+        return pending.result(10)
+
+    with ThreadPoolExecutor(1) as threads:
+        wanted = threads.submit(want)
+        features.close()
+        return str(wanted.exception())
+
+
+def test_a_closed_loader_takes_no_rows_from_other_ranks(ranks, store):
+    assert ranks.check(close_case, store)[1] == "the feature loader is closed"
 
 
 @pytest.mark.parametrize("transport", ["shm", "gloo"])
