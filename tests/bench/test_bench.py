@@ -1,10 +1,9 @@
 """The benchmark scripts run at small sizes, so that they cannot rot, and report their work."""
 
 import json
-import os
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,21 +14,14 @@ from lsm.ablation.trace_sampling import sample_trace
 from lsm.data.synth import synthesize
 from lsm.embed.orders.order import make_order
 from support.store_files import REPOSITORY
+from support.training import forking_python, run_alone, run_forked
 
 pytestmark = pytest.mark.slow
 
 
-def run(*command: object) -> str:
-    """Runs ``python COMMAND`` to its end."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def run(*command: object, run: Callable = run_forked) -> str:
+    """The output of ``python COMMAND``."""
+    done = run(*command, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -200,7 +192,8 @@ def test_cached_features(bench, tmp_path, store):
     assert [path.name for path in tmp_path.iterdir()] == ["trace.npz"]
 
 
-def test_limited_training(bench, store):
+def test_limited_training(bench, store, monkeypatch):
+    monkeypatch.setattr(sys, "executable", forking_python())
     planned = "--cache-policy lookahead --cache-bytes 256KiB --victim-bytes 128KiB --window 4"
     options = ["--engine", "posix", "--iters", 10, "--rounds", 1, "--batch-size", 200]
     record = bench(
@@ -221,7 +214,7 @@ def test_limited_inference(tmp_path):
         pytest.skip(str(error))
     options = ["--nodes", 3000, "--dim", 256, "--models", "gcn", "--rounds", 1, "--share", 16]
     script = REPOSITORY / "bench" / "limited_inference.py"
-    record = json.loads(run(script, "--workdir", tmp_path, *options))
+    record = json.loads(run(script, "--workdir", tmp_path, *options, run=run_alone))
     (ours,) = record["gcn"]["ours"]
     assert ours["memory_bytes"] > 16 * 3000 * 1024
     assert ours["peak_anonymous_bytes"] <= ours["limit_bytes"]
@@ -229,7 +222,8 @@ def test_limited_inference(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_embed_disk(bench, tmp_path):
+def test_embed_disk(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", forking_python())
     sizes = ["--nodes", 2000, "--edges-per-node", 1, "--dim", 6, "--partitions", 7]
     sizes += ["--batch-size", 500, "--chunk", 100, "--limit", "none", "--form", "best"]
     record = bench("embed_disk.py", "--dir", tmp_path, *sizes)

@@ -4,11 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from support.store_files import REPOSITORY
+from support.training import forking_python
 from support.triples import FAST, NUM_ENTITIES
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def write_triples(folder):
 
 def measure(tmp_path):
     """The record, and the runs that were made for it."""
-    command = [sys.executable, REPOSITORY / "bench" / "embed_quality.py", "--configs", "wn18rr"]
+    command = [forking_python(), REPOSITORY / "bench" / "embed_quality.py", "--configs", "wn18rr"]
     command += ["--sources", tmp_path / "sources", "--dir", tmp_path / "scratch"]
     command += [f"--set={key}" for key in FAST if not key.startswith("metrics")]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

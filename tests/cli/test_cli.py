@@ -9,7 +9,15 @@ import pytest
 
 from lsm import __version__
 from support.command import lsm
-from support.training import CRASH_AT, environment, make_store, overrides, run_alone, run_job
+from support.training import (
+    CRASH_AT,
+    environment,
+    make_store,
+    overrides,
+    run_alone,
+    run_forked,
+    run_job,
+)
 
 
 def test_help_names_the_commands_without_importing_torch():
@@ -78,7 +86,7 @@ def test_print_config_is_a_config(monkeypatch, capsys, tmp_path):
 def test_a_run_ends_with_its_summary_and_writes_every_record(tmp_path):
     store, run_dir = make_store(tmp_path / "store"), tmp_path / "run"
     settings = overrides(store, run_dir, "metrics.loggers=tensorboard")
-    result = run_alone("-m", "lsm", "train", "base", *settings)
+    result = run_forked("-m", "lsm", "train", "base", *settings)
     assert result.returncode == 0, result.stderr
     (line,) = result.stdout.splitlines()
     assert json.loads(line) == json.loads((run_dir / "result.json").read_text())

@@ -1,8 +1,6 @@
 """The choice of the training device, and the reasons against a GPU."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ from lsm.core import device
 from lsm.core.device import choose_device, gpu_of, gpu_problem
 from support.described_gpus import T4, cuda_info, torch_cuda
 from support.gpus import WITHOUT_GPU
-from support.training import environment, make_store
+from support.training import make_store, run_forked
 
 
 @pytest.mark.parametrize(
@@ -76,8 +74,7 @@ def test_auto_takes_the_host_without_a_gpu():
 @WITHOUT_GPU
 def test_a_gpu_asked_for_by_name_is_an_error_of_one_line(tmp_path):
     store = make_store(tmp_path / "store")
-    command = [sys.executable, "-m", "lsm", "train", "base", f"data.path={store}", "device=cuda"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
+    done = run_forked("-m", "lsm", "train", "base", f"data.path={store}", "device=cuda")
     assert done.returncode != 0
     assert "device=cuda: " in done.stderr
     assert "Traceback" not in done.stderr

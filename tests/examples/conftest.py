@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from lsm.data.convert.npy import convert_npy
 from lsm.data.synth import synthesize
+from support.training import forking_python
 
 
 @pytest.fixture(scope="session")
@@ -40,11 +40,11 @@ def example_store(example_arrays):
 
 @pytest.fixture
 def run_python():
-    """Runs Python with arguments in a folder; its output, or a failure that shows it."""
+    """Runs Python with arguments in a folder, as a fork; its output, or a failure that shows it."""
 
     def run(*arguments, cwd=None, timeout=300):
         done = subprocess.run(
-            [sys.executable, *map(str, arguments)],
+            [forking_python(), *map(str, arguments)],
             cwd=cwd,
             timeout=timeout,
             capture_output=True,

@@ -16,7 +16,14 @@ from lsm.run.directory import RunDirectory
 from lsm.run.loop import Loop
 from lsm.train import checkpoint
 from lsm.train.trainer import Trainer, train
-from support.training import config, environment, losses, make_store, overrides
+from support.training import (
+    config,
+    environment,
+    forking_python,
+    losses,
+    make_store,
+    overrides,
+)
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +294,7 @@ main()
 def test_a_full_disk_is_one_clear_error(store, tmp_path, limit, changes, message):
     settings = overrides(store, tmp_path / "run", *changes)
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(limit), "train", "base", *settings],
+        [forking_python(), "-c", FULL, str(limit), "train", "base", *settings],
         capture_output=True,
         text=True,
         timeout=300,

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings
 from lsm.train.trainer import train
 from support.disk_profile import make_profile
-from support.training import config, losses, steps
+from support.training import config, forking_python, losses, steps
 from support.training import environment as clean_environment
 
 ROW_BYTES = 48
@@ -186,7 +185,7 @@ def test_bad_settings_name_their_key(override, message):
 
 
 def lsm(*arguments):
-    command = [sys.executable, "-m", "lsm", *map(str, arguments)]
+    command = [forking_python(), "-m", "lsm", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=clean_environment()
     )

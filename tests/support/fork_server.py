@@ -1,9 +1,9 @@
-"""Starts programs as forks of a process that has imported the libraries of the package.
+"""Starts programs as forks of a process that has imported the package and its libraries.
 
-An interpreter takes seconds to import torch, a fork milliseconds. ``fork_server.py SOCKET`` serves.
-``python -I -S fork_server.py SOCKET PROGRAM ARGUMENT...`` asks the server for a fork that runs
-PROGRAM (``-m`` and a module, or a script) in this environment and folder, with this output. It ends
-as the fork does; if it is killed, so is the fork.
+An interpreter takes seconds to import torch, a fork milliseconds. ``fork_server.py FOLDER`` serves,
+and writes FOLDER/python, which asks it for a fork that does as ``python ARGUMENT...`` does, in the
+environment and folder of who asks, with that output. FOLDER/python ends as the fork does; if it is
+killed, so is the fork. Programs that the fork starts by sys.executable are forks, too.
 """
 
 import array
@@ -12,27 +12,37 @@ import gc
 import json
 import os
 import selectors
+import shlex
 import signal
 import socket
 import sys
+import types
 
+PRELOADED = (
+    "torch.distributed.run",
+    "torch.utils.tensorboard",
+    "torch_geometric.nn",
+    "lsm.cli",
+    "lsm.train.job",
+    "lsm.train.tasks.choose",
+    "lsm.run.loggers.tensorboard",
+    "lsm.inference.link_ranks",
+    "lsm.inference.top_targets",
+    "lsm.embed.job",
+)
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def serve(path: str) -> None:
-    import runpy
+def serve(folder: str) -> None:
+    import importlib
 
-    import pydantic  # noqa: F401
-    import rich.progress  # noqa: F401
-    import torch.distributed.run  # noqa: F401
-    import torch_geometric.nn  # noqa: F401
-    import typer  # noqa: F401
-    import yaml  # noqa: F401
-
+    for module in PRELOADED:
+        importlib.import_module(module)
     gc.freeze()  # a training of a fork collects garbage
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(f"{folder}/socket")
     listener.listen(64)
+    python = _write_python(folder)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     selector.register(sys.stdin, selectors.EVENT_READ)  # ends when whoever started this does
@@ -53,13 +63,8 @@ def serve(path: str) -> None:
                     for other in (*pids, client):
                         other.close()
                     _become(request, descriptors)
-                    program, *arguments = request["program"]
-                    if program == "-m":
-                        sys.argv = arguments
-                        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-                    else:
-                        sys.argv = [program, *arguments]
-                        runpy.run_path(program, run_name="__main__")
+                    sys.executable = python
+                    _run(request["arguments"])
                     sys.exit()
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -83,6 +88,16 @@ def serve(path: str) -> None:
                 client.close()
 
 
+def _write_python(folder: str) -> str:
+    path = os.path.join(folder, "python")
+    ask = shlex.join([sys.executable, "-I", "-S", os.path.abspath(__file__), folder])
+    with open(f"{path}.new", "w") as file:
+        file.write(f'#!/bin/sh\nexec {ask} "$@"\n')
+    os.chmod(file.name, 0o700)
+    os.rename(file.name, path)
+    return path
+
+
 def _receive(client: socket.socket) -> tuple[dict, list[int]]:
     text, ancillary, *_ = client.recvmsg(1 << 20, socket.CMSG_SPACE(3 * 4))
     descriptors = array.array("i")
@@ -101,12 +116,38 @@ def _become(request: dict, descriptors: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
 
 
-def ask(path: str, program: list[str]) -> None:
+def _run(arguments: list[str]) -> None:
+    import runpy
+
+    program, *rest = arguments
+    if program == "-m":
+        sys.argv = rest
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif program == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
+        runpy.run_path(program, run_name="__main__")
+
+
+def ask(folder: str, arguments: list[str]) -> None:
+    if arguments[0] == "-u":  # forks buffer their output until they end
+        arguments = arguments[1:]
+    if arguments[0].startswith("-") and arguments[0] not in ("-m", "-c"):
+        os.execv(sys.executable, [sys.executable, *arguments])
     server = socket.socket(socket.AF_UNIX)
-    server.connect(path)
-    request = {"program": program, "folder": os.getcwd(), "environment": dict(os.environ)}
+    server.connect(f"{folder}/socket")
+    request = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
     descriptors = array.array("i", [0, 1, 2])
     text = json.dumps(request).encode() + b"\n"
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)

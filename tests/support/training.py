@@ -93,7 +93,7 @@ def run_alone(*arguments: str | Path, timeout: float = LIMIT_SECS) -> subprocess
 
 def run_forked(*arguments: str | Path, timeout: float = LIMIT_SECS) -> subprocess.CompletedProcess:
     """As run_alone(), in a fork of a process that has imported torch."""
-    return _run([*_fork_command(), *map(str, arguments)], timeout)
+    return _run([forking_python(), *map(str, arguments)], timeout)
 
 
 def run_job(
@@ -106,36 +106,31 @@ def run_job(
     """Runs ``torchrun ARGUMENTS`` with ``num_ranks`` processes to its end; ``torchrun``: options of
     its own. torchrun and ranks are forks of a process that has imported torch, or interpreters."""
     options = ["--standalone", f"--nproc-per-node={num_ranks}", *torchrun]
-    if not is_forked:
-        return run_alone("-m", "torch.distributed.run", *options, *arguments, timeout=timeout)
-    options += ["--no-python", *_fork_command()]
-    return run_forked("-m", "torch.distributed.run", *options, *arguments, timeout=timeout)
-
-
-def _fork_command() -> list[str]:
-    return [sys.executable, "-I", "-S", str(FORK_SERVER), str(_fork_server())]
+    run = run_forked if is_forked else run_alone
+    return run("-m", "torch.distributed.run", *options, *arguments, timeout=timeout)
 
 
 @cache
-def _fork_server() -> Path:
-    """The socket of a server that lives as long as the tests."""
-    path = Path(tempfile.mkdtemp(prefix="lsm-forks-")) / "socket"
+def forking_python() -> str:
+    """A program that does as ``python`` does, in a fork of a process that has imported torch. That
+    process lives as long as the tests."""
+    folder = Path(tempfile.mkdtemp(prefix="lsm-forks-"))
     server = subprocess.Popen(
-        [sys.executable, FORK_SERVER, path], stdin=subprocess.PIPE, env=environment()
+        [sys.executable, FORK_SERVER, folder], stdin=subprocess.PIPE, env=environment()
     )
-    atexit.register(_end_server, server, path)
+    atexit.register(_end_server, server, folder)
     deadline = time.monotonic() + LIMIT_SECS
-    while not path.exists():
+    while not (folder / "python").exists():
         assert server.poll() is None, "the server of forks has ended"
         assert time.monotonic() < deadline, "the server of forks did not start within the limit"
         time.sleep(0.05)
-    return path
+    return str(folder / "python")
 
 
-def _end_server(server: subprocess.Popen, path: Path) -> None:
+def _end_server(server: subprocess.Popen, folder: Path) -> None:
     server.stdin.close()
     server.wait(60)
-    shutil.rmtree(path.parent)
+    shutil.rmtree(folder)
 
 
 def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess:
@@ -180,7 +175,7 @@ def run_ranks(num_ranks, arguments, stuck=None, timeout=LIMIT_SECS):
     port = free_port()
     ranks = [
         subprocess.Popen(
-            [sys.executable, *map(str, arguments[rank])],
+            [forking_python(), *map(str, arguments[rank])],
             env=rank_environment(rank, num_ranks, port),
             stderr=subprocess.PIPE,
             text=True,

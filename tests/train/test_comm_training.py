@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -10,6 +9,7 @@ from lsm.data.graph_store import GraphStore
 from support.training import (
     CRASH_AT,
     TRAIN_WITH_TWINS,
+    forking_python,
     free_port,
     losses,
     make_store,
@@ -105,7 +105,7 @@ def test_ranks_with_other_settings_are_told_on_every_rank(store, tmp_path):
     port = free_port()
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "lsm", "train", "base", *both, *more],
+            [forking_python(), "-m", "lsm", "train", "base", *both, *more],
             env=rank_environment(rank, 2, port),
             stderr=subprocess.PIPE,
             text=True,

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from lsm.train.trainer import train
 from support.training import (
     CRASH_AT,
     config,
+    forking_python,
     free_port,
     make_store,
     overrides,
@@ -139,7 +139,7 @@ def test_a_rank_that_is_stuck_is_named_by_the_others(store, tmp_path, how, rank,
 def test_a_rank_that_never_comes_is_waited_for_in_bounded_time(store, tmp_path):
     settings = overrides(store, tmp_path / "run", "dist.timeout_secs=2")
     job = subprocess.run(
-        [sys.executable, "-m", "lsm", "train", "base", *settings],
+        [forking_python(), "-m", "lsm", "train", "base", *settings],
         env=rank_environment(0, 2, free_port()),
         capture_output=True,
         text=True,

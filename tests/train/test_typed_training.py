@@ -11,7 +11,7 @@ from lsm.data.typed.synth import synthesize_typed
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
 from lsm.train import loaders
 from lsm.train.trainer import train
-from support.training import config, losses, overrides, run_alone, run_job, steps
+from support.training import config, losses, overrides, run_forked, run_job, steps
 
 TYPED = (
     "model.name=rsage",
@@ -217,9 +217,8 @@ def test_a_store_of_several_classified_types_wants_a_choice(tmp_path):
 
 
 def test_lsm_train_says_what_it_did(store, tmp_path):
-    run = run_alone(
-        "-m", "lsm", "train", "base", *overrides(store, tmp_path, *TYPED, "cache.bytes=8KiB")
-    )
+    settings = overrides(store, tmp_path, *TYPED, "cache.bytes=8KiB")
+    run = run_forked("-m", "lsm", "train", "base", *settings)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["test_accuracy"] > 0.75
 
