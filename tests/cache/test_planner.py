@@ -101,7 +101,7 @@ def cases(draw, policy, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_traces(policy, mode, data):
     num_ranks = data.draw(st.sampled_from([1, 2, 256]))
