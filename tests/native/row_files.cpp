@@ -26,9 +26,8 @@ RowFiles::RowFiles(const RowLayout& layout) : layout_(layout), directory_(new_di
     layout.for_each_run(row, [&](int64_t file, int64_t offset, int64_t length, int64_t in_row) {
       auto& bytes = contents[static_cast<size_t>(file)];
       bytes.resize(std::max(bytes.size(), static_cast<size_t>(offset + length)));
-      for (int64_t i = 0; i < length; ++i) {
-        bytes[static_cast<size_t>(offset + i)] = static_cast<char>(byte_of(row, in_row + i));
-      }
+      const auto whole = bytes_of(row, static_cast<size_t>(layout.row_bytes));
+      std::memcpy(&bytes[static_cast<size_t>(offset)], &whole[static_cast<size_t>(in_row)], length);
     });
   }
   for (auto& bytes : contents) {

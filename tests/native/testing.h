@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -92,16 +93,36 @@ inline std::vector<int64_t> skewed_ids(Random& random, int64_t num_ids, int64_t 
   return ids;
 }
 
+/// Random bytes, into which all rows of the tests are windows.
+inline constexpr size_t kWindows = size_t{1} << 16;
+inline const std::vector<std::byte>& random_bytes() {
+  static const std::vector<std::byte> kBytes = [] {
+    std::vector<std::byte> bytes(2 * kWindows);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix64(i) >> 56);
+    return bytes;
+  }();
+  return kBytes;
+}
+
+inline size_t window_of(int64_t row) {
+  return static_cast<size_t>(row) * 40'503 % kWindows;
+}
+
 /// Byte `i` of row `row` in every file of the tests.
 inline std::byte byte_of(int64_t row, int64_t i) {
-  return static_cast<std::byte>(mix64(static_cast<uint64_t>(row * 1'000'003 + i)) >> 56);
+  return random_bytes()[(window_of(row) + static_cast<size_t>(i)) % (2 * kWindows)];
+}
+
+/// The first `count` bytes of a row, at most 64 KiB. To compare them at once is one access for the
+/// thread sanitizer.
+inline std::span<const std::byte> bytes_of(int64_t row, size_t count) {
+  LSM_EXPECT(count <= kWindows, count);
+  return {&random_bytes()[window_of(row)], count};
 }
 
 inline bool is_row(std::span<const std::byte> bytes, int64_t row) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != byte_of(row, static_cast<int64_t>(i))) return false;
-  }
-  return true;
+  const auto expected = bytes_of(row, bytes.size());
+  return bytes.empty() || std::memcmp(bytes.data(), expected.data(), bytes.size()) == 0;
 }
 
 /// Feature files in a directory of their own, which goes away with them.
