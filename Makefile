@@ -121,7 +121,7 @@ $(SANITIZED): test-sanitize-%: system $(if $(shell command -v cmake),,$(VENV)/.d
 	  cmake --build $$build --target native_tests --parallel $$(nproc); \
 	  $$build/tests/native/native_tests
 
-# GPU code on threads of the host (tests/emulated/README.md). FULL=1 runs all of the race build, of
+# GPU code on threads of the host (tests/emulated/README.md). FULL=1 runs all of both builds, of
 # which CI runs a part.
 FULL ?=
 test-emulated: setup

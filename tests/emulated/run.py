@@ -1,9 +1,9 @@
 """Runs the tests on the emulated GPU, and proves that they find planted defects.
 
-run.py BUILD [--full]: runs all of the memory build, a part of the race build, and a part of the
-Python tests of twins and GPUs with the emulated GPU in their place; and every mutation in a run of
-its own, which must fail with the expected message. --full: all of them. As many run at a time as
-the machine has cores.
+run.py BUILD [--full]: runs a part of the race build, of the memory build, and of the Python tests of
+twins and GPUs with the emulated GPU in their place; and every mutation in a run of its own, which
+must fail with the expected message. --full: all of them. As many run at a time as the machine has
+cores.
 """
 
 import os
@@ -81,7 +81,7 @@ def parts(build: Path, is_full: bool) -> dict[str, Callable[[], Ended]]:
     gpus = FULL_GPU_TESTS if is_full else GPU_TESTS
     tests = {
         "race": partial(run, [build / "emulated_race"], **part),
-        "memory": partial(run, [build / "emulated_memory"]),
+        "memory": partial(run, [build / "emulated_memory"], **part),
         "tests of twins": partial(run_python, build, twins),
         "tests of GPUs": partial(run_python, build, gpus),
     }

@@ -26,7 +26,7 @@ inline constexpr int kDevice = 0;
 inline constexpr bool kRoundsAsHost = false;
 #endif
 
-/// Whether the run is short: LSM_EMULATED_PART is set, as for the race build in CI.
+/// True if the run is short: LSM_EMULATED_PART is set, as in CI.
 bool is_part();
 
 /// Memory of kDevice, filled from the host and read back in a stream of its own.
