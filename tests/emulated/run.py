@@ -1,9 +1,8 @@
 """Runs the tests on the emulated GPU, and proves that they find planted defects.
 
-run.py BUILD [--full]: runs a part of the race build, of the memory build, and of the Python tests of
-twins and GPUs with the emulated GPU in their place; and every mutation in a run of its own, which
-must fail with the expected message. --full: all of them. As many run at a time as the machine has
-cores.
+run.py BUILD [--full]: runs a part of both builds, and of Python tests of twins and GPUs with the
+emulated GPU in their place; and every mutation in a run of its own, which must fail with the
+expected message. --full: all of them. As many run at a time as the machine has cores.
 """
 
 import os
