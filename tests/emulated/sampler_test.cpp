@@ -10,7 +10,7 @@ namespace {
 TEST_CASE("GPU sampler") {
   check_samples([](const SampledTypes& types) {
     std::vector<std::unique_ptr<GpuSampler>> samplers;
-    if (is_part() && types.num_nodes.front() > 1000) return samplers;
+    if (is_part() && is_large(types)) return samplers;
     for (const bool is_near : {false, true}) {
       if (is_part() && is_near) break;
       samplers.push_back(std::make_unique<PlacedSampler>(types, is_near, is_near));

@@ -132,15 +132,17 @@ std::vector<SampledTypes> draw_graphs(Random& random) {
       graphs.push_back({{count}, {{draw_edges(random, count, count), 0, 0, fanouts}}});
     }
   }
-  const std::vector<int64_t> counts = {200, 60, 7};
-  for (const auto& fanouts : {std::vector<int64_t>{5, 4, 3}, {-1, 2, 0}, {80, -1, 2}}) {
-    SampledTypes graph{counts, {}};
-    for (const auto& [source, destination] : {std::pair(0, 0), {1, 0}, {0, 1}, {2, 1}, {1, 0}}) {
-      graph.edges.push_back(
-          {draw_edges(random, counts[source], counts[destination]), source, destination, fanouts});
-      if (graph.edges.size() == 3) graph.edges.back().fanouts[1] = 3;
+  for (const int64_t count : {200, 900}) {
+    const std::vector<int64_t> counts = {count, 60, 7};
+    for (const auto& fanouts : {std::vector<int64_t>{5, 4, 3}, {-1, 2, 0}, {80, -1, 2}}) {
+      SampledTypes graph{counts, {}};
+      for (const auto& [source, destination] : {std::pair(0, 0), {1, 0}, {0, 1}, {2, 1}, {1, 0}}) {
+        graph.edges.push_back({draw_edges(random, counts[source], counts[destination]), source,
+                               destination, fanouts});
+        if (graph.edges.size() == 3) graph.edges.back().fanouts[1] = 3;
+      }
+      graphs.push_back(std::move(graph));
     }
-    graphs.push_back(std::move(graph));
   }
   return graphs;
 }

@@ -73,6 +73,10 @@ struct SampledTypes {
   bool takes_last = false;
   std::vector<std::vector<int64_t>> node_times = {};  // by type, or none
 };
+/// True if lanes that are threads or fibers would meet a million times in its samples.
+inline bool is_large(const SampledTypes& types) {
+  return types.num_nodes.front() > 500;
+}
 /// The arrays and options for a host's sampler. Precondition: `types` outlives them.
 std::vector<TypedEdges> edges_of(const SampledTypes& types);
 TypedOptions options_of(const SampledTypes& types);

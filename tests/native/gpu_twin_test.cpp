@@ -216,8 +216,7 @@ TEST_CASE("GPU twins: samples") {
     for (const bool backwards : {false, true}) {
       samplers.push_back(make_twin_sampler(seen, backwards));
     }
-    // Threads would meet a million times in samples of the larger ones.
-    if (types.num_nodes.front() < 1000) {
+    if (!is_large(types)) {
       samplers.push_back(make_sampler_on_backend(std::make_unique<ThreadBackend>(), seen));
     }
     return samplers;

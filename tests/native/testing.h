@@ -97,7 +97,7 @@ inline std::vector<int64_t> skewed_ids(Random& random, int64_t num_ids, int64_t 
 /// Random bytes, into which all rows of the tests are windows. Longer ones start again; no page of
 /// them is the same as another one.
 inline constexpr size_t kWindows = size_t{1} << 16, kRandomBytes = 2 * kWindows - 1;
-inline const std::vector<std::byte>& random_bytes() {
+inline const std::vector<std::byte>& bytes_of_rows() {
   static const std::vector<std::byte> kBytes = [] {
     std::vector<std::byte> bytes(kRandomBytes);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix64(i) >> 56);
@@ -112,13 +112,13 @@ inline size_t window_of(int64_t row) {
 
 /// Byte `i` of row `row` in every file of the tests.
 inline std::byte byte_of(int64_t row, int64_t i) {
-  return random_bytes()[(window_of(row) + static_cast<size_t>(i)) % kRandomBytes];
+  return bytes_of_rows()[(window_of(row) + static_cast<size_t>(i)) % kRandomBytes];
 }
 
 /// The first `count` bytes of a row, at most 64 KiB.
 inline std::span<const std::byte> bytes_of(int64_t row, size_t count) {
   LSM_EXPECT(count <= kWindows, count);
-  return {&random_bytes()[window_of(row)], count};
+  return {&bytes_of_rows()[window_of(row)], count};
 }
 
 /// The thread sanitizer takes all that is compared at once for one access.
@@ -126,7 +126,7 @@ inline bool is_row(std::span<const std::byte> bytes, int64_t row) {
   size_t at = window_of(row);
   while (!bytes.empty()) {
     const size_t count = std::min(bytes.size(), kRandomBytes - at);
-    if (std::memcmp(bytes.data(), &random_bytes()[at], count) != 0) return false;
+    if (std::memcmp(bytes.data(), &bytes_of_rows()[at], count) != 0) return false;
     bytes = bytes.subspan(count);
     at = 0;
   }

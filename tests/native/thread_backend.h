@@ -21,7 +21,7 @@
 namespace lsm::testing {
 
 /// As std::barrier, whose threads yield before they sleep, and so wait for time slices of other
-/// processes on a busy machine: 4 min in place of 50 s beside three of them.
+/// processes on a busy machine: 254 s in place of 36 s beside three of them.
 class Barrier {
  public:
   explicit Barrier(int num_threads) : num_threads_(num_threads), missing_(num_threads) {}
