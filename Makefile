@@ -74,8 +74,7 @@ quickstart: setup $(STORE)/meta.json
 # Tests of a module share fixtures, so a process takes whole files. Without a network the plugin
 # may be missing. Threads of torch that wait without a sleep would take the cores of other processes.
 TEST_JOBS ?= $(if $(OFFLINE),,2)
-PYTEST = OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(RUN) -m pytest \
-  $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
+PYTEST = OMP_WAIT_POLICY=passive $(RUN) -m pytest $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
 test: setup
 	$(PYTEST) -m 'not slow'
 

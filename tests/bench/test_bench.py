@@ -3,7 +3,6 @@
 import json
 import runpy
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,9 +18,9 @@ from support.training import forking_python, run_alone, run_forked
 pytestmark = pytest.mark.slow
 
 
-def run(*command: object, run: Callable = run_forked) -> str:
-    """The output of ``python COMMAND``."""
-    done = run(*command, timeout=300)
+def run(*command: object, is_forked: bool = True) -> str:
+    """The output of ``python COMMAND``; a fork is not in a group of limited memory."""
+    done = (run_forked if is_forked else run_alone)(*command, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -41,6 +40,12 @@ def bench(monkeypatch, capsys):
     monkeypatch.syspath_prepend(REPOSITORY / "bench")
     yield run_script
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture
+def forking(monkeypatch):
+    """Programs that a script in this process starts by sys.executable are forks."""
+    monkeypatch.setattr(sys, "executable", forking_python())
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +197,7 @@ def test_cached_features(bench, tmp_path, store):
     assert [path.name for path in tmp_path.iterdir()] == ["trace.npz"]
 
 
-def test_limited_training(bench, store, monkeypatch):
-    monkeypatch.setattr(sys, "executable", forking_python())
+def test_limited_training(forking, bench, store):
     planned = "--cache-policy lookahead --cache-bytes 256KiB --victim-bytes 128KiB --window 4"
     options = ["--engine", "posix", "--iters", 10, "--rounds", 1, "--batch-size", 200]
     record = bench(
@@ -214,7 +218,7 @@ def test_limited_inference(tmp_path):
         pytest.skip(str(error))
     options = ["--nodes", 3000, "--dim", 256, "--models", "gcn", "--rounds", 1, "--share", 16]
     script = REPOSITORY / "bench" / "limited_inference.py"
-    record = json.loads(run(script, "--workdir", tmp_path, *options, run=run_alone))
+    record = json.loads(run(script, "--workdir", tmp_path, *options, is_forked=False))
     (ours,) = record["gcn"]["ours"]
     assert ours["memory_bytes"] > 16 * 3000 * 1024
     assert ours["peak_anonymous_bytes"] <= ours["limit_bytes"]
@@ -222,8 +226,7 @@ def test_limited_inference(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_embed_disk(bench, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", forking_python())
+def test_embed_disk(forking, bench, tmp_path):
     sizes = ["--nodes", 2000, "--edges-per-node", 1, "--dim", 6, "--partitions", 7]
     sizes += ["--batch-size", 500, "--chunk", 100, "--limit", "none", "--form", "best"]
     record = bench("embed_disk.py", "--dir", tmp_path, *sizes)

@@ -1,14 +1,12 @@
 """The record of embeddings' quality: both forms trained, and finished runs not trained again."""
 
 import json
-import os
 import shutil
-import subprocess
 
 import pytest
 
 from support.store_files import REPOSITORY
-from support.training import forking_python
+from support.training import run_forked
 from support.triples import FAST, NUM_ENTITIES
 
 pytestmark = pytest.mark.slow
@@ -23,12 +21,10 @@ def write_triples(folder):
 
 def measure(tmp_path):
     """The record, and the runs that were made for it."""
-    command = [forking_python(), REPOSITORY / "bench" / "embed_quality.py", "--configs", "wn18rr"]
+    command = [REPOSITORY / "bench" / "embed_quality.py", "--configs", "wn18rr"]
     command += ["--sources", tmp_path / "sources", "--dir", tmp_path / "scratch"]
     command += [f"--set={key}" for key in FAST if not key.startswith("metrics")]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    options = {"env": environment, "capture_output": True, "text": True, "timeout": 300}
-    done = subprocess.run(list(map(str, command)), check=False, **options)
+    done = run_forked(*command)
     assert done.returncode == 0, done.stderr
     trained = [line for line in done.stderr.splitlines() if line.startswith("+ embed train")]
     return json.loads(done.stdout), trained

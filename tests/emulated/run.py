@@ -59,7 +59,7 @@ def run_python(build: Path, tests: list[str]) -> Ended:
         [sys.executable, "-m", "pytest", "-p", "emulated_core", *tests],
         LSM_EMULATED_CORE=str(next(build.glob("_core*.so"))),
         LSM_EMULATED_PAGEABLE="1",
-        OMP_NUM_THREADS="1",
+        OMP_WAIT_POLICY="passive",
         PYTHONPATH=os.pathsep.join(map(str, [*paths, os.environ.get("PYTHONPATH", "")])),
     )
 

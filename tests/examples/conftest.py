@@ -1,14 +1,11 @@
 """A graph on which every example runs in seconds: as arrays, and as a store."""
 
-import os
-import subprocess
-
 import numpy as np
 import pytest
 
 from lsm.data.convert.npy import convert_npy
 from lsm.data.synth import synthesize
-from support.training import forking_python
+from support.training import run_forked
 
 
 @pytest.fixture(scope="session")
@@ -42,15 +39,8 @@ def example_store(example_arrays):
 def run_python():
     """Runs Python with arguments in a folder, as a fork; its output, or a failure that shows it."""
 
-    def run(*arguments, cwd=None, timeout=300):
-        done = subprocess.run(
-            [forking_python(), *map(str, arguments)],
-            cwd=cwd,
-            timeout=timeout,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+    def run(*arguments, cwd=None):
+        done = run_forked(*arguments, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

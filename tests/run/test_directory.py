@@ -16,14 +16,7 @@ from lsm.run.directory import RunDirectory
 from lsm.run.loop import Loop
 from lsm.train import checkpoint
 from lsm.train.trainer import Trainer, train
-from support.training import (
-    config,
-    environment,
-    forking_python,
-    losses,
-    make_store,
-    overrides,
-)
+from support.training import config, environment, losses, make_store, overrides, run_forked
 
 
 @pytest.fixture(scope="module")
@@ -293,13 +286,7 @@ main()
 )
 def test_a_full_disk_is_one_clear_error(store, tmp_path, limit, changes, message):
     settings = overrides(store, tmp_path / "run", *changes)
-    done = subprocess.run(
-        [forking_python(), "-c", FULL, str(limit), "train", "base", *settings],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment(),
-    )
+    done = run_forked("-c", FULL, str(limit), "train", "base", *settings)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]

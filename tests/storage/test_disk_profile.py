@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 
 import numpy as np
 import pytest
@@ -23,8 +22,7 @@ from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings
 from lsm.train.trainer import train
 from support.disk_profile import make_profile
-from support.training import config, forking_python, losses, steps
-from support.training import environment as clean_environment
+from support.training import config, losses, run_forked, steps
 
 ROW_BYTES = 48
 
@@ -185,10 +183,7 @@ def test_bad_settings_name_their_key(override, message):
 
 
 def lsm(*arguments):
-    command = [forking_python(), "-m", "lsm", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env=clean_environment()
-    )
+    return run_forked("-m", "lsm", *arguments)
 
 
 @pytest.mark.slow

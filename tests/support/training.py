@@ -91,9 +91,11 @@ def run_alone(*arguments: str | Path, timeout: float = LIMIT_SECS) -> subprocess
     return _run([sys.executable, *map(str, arguments)], timeout)
 
 
-def run_forked(*arguments: str | Path, timeout: float = LIMIT_SECS) -> subprocess.CompletedProcess:
-    """As run_alone(), in a fork of a process that has imported torch."""
-    return _run([forking_python(), *map(str, arguments)], timeout)
+def run_forked(
+    *arguments: str | Path, timeout: float = LIMIT_SECS, cwd: Path | None = None
+) -> subprocess.CompletedProcess:
+    """As run_alone(), in a fork of a process that has imported torch, and in the folder ``cwd``."""
+    return _run([forking_python(), *map(str, arguments)], timeout, cwd)
 
 
 def run_job(
@@ -133,9 +135,11 @@ def _end_server(server: subprocess.Popen, folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess:
+def _run(
+    command: list[str], timeout: float, cwd: Path | None = None
+) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, env=environment()
+        command, capture_output=True, text=True, timeout=timeout, env=environment(), cwd=cwd
     )
 
 
