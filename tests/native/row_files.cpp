@@ -18,7 +18,19 @@ std::filesystem::path new_directory() {
   return name;
 }
 
+// A lambda or an initializer could be constexpr: the compiler would run it, in seconds.
+std::vector<std::byte> random_bytes() {
+  std::vector<std::byte> bytes(kRandomBytes);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix64(i) >> 56);
+  return bytes;
+}
+
 }  // namespace
+
+const std::vector<std::byte>& bytes_of_rows() {
+  static const std::vector<std::byte> kBytes = random_bytes();
+  return kBytes;
+}
 
 RowFiles::RowFiles(const RowLayout& layout) : layout_(layout), directory_(new_directory()) {
   std::vector<std::vector<char>> contents(static_cast<size_t>(layout.num_files));

@@ -97,14 +97,7 @@ inline std::vector<int64_t> skewed_ids(Random& random, int64_t num_ids, int64_t 
 /// Random bytes, into which all rows of the tests are windows. Longer ones start again; no page of
 /// them is the same as another one.
 inline constexpr size_t kWindows = size_t{1} << 16, kRandomBytes = 2 * kWindows - 1;
-inline const std::vector<std::byte>& bytes_of_rows() {
-  static const std::vector<std::byte> kBytes = [] {
-    std::vector<std::byte> bytes(kRandomBytes);
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix64(i) >> 56);
-    return bytes;
-  }();
-  return kBytes;
-}
+const std::vector<std::byte>& bytes_of_rows();
 
 inline size_t window_of(int64_t row) {
   return static_cast<size_t>(row) * 40'503 % kWindows;
