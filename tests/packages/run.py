@@ -1,8 +1,9 @@
 """Tries the packages that `make dist` builds, as a user would.
 
-run.py DIST [PIP OPTION...]: compares the source archive and the wheel with the checkout, and says
-which system libraries the wheel needs. Then a new environment outside the checkout gets the wheel
-by pip, and runs lsm doctor, makes a store, and trains an epoch on it.
+run.py DIST [PIP OPTION...]: compares the source archive with the checkout and the files that the
+build read, and the wheel with the archive; says which system libraries the wheel needs. Then a new
+environment outside the checkout gets the wheel by pip, and runs lsm doctor, makes a store, and
+trains an epoch on it.
 """
 
 import json
@@ -31,28 +32,51 @@ def tracked(*folders: str) -> set[str]:
     return {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
 
 
-def check_archive(path: Path) -> None:
-    """The archive has all that a build needs, and no data."""
+def read_by_build(tag: str) -> set[str]:
+    """Files of the checkout that the compiler and CMake read for the wheel with this tag."""
+    build = ROOT / "build" / tag
+    ninja = [sys.executable, "-m", "ninja", "-C", build, "-t"]
+    # A line for each object, "... (VALID)"; "build.ninja:"; and below each a line for each file.
+    said = output(*ninja, "deps") + output(*ninja, "query", "build.ninja")
+    assert "(VALID)" in said, f"{build} has no objects"
+    listed = [line.strip(" |") for line in said.splitlines() if line.startswith("    ")]
+    paths = {Path(os.path.normpath(build / name)) for name in listed}
+    others = (ROOT / "build", Path(sys.prefix))
+    return {
+        str(path.relative_to(ROOT))
+        for path in paths
+        if path.is_relative_to(ROOT) and not any(map(path.is_relative_to, others))
+    }
+
+
+def check_archive(path: Path, tag: str) -> dict[str, bytes]:
+    """Checks that the archive has all that a build needs, as it is in the checkout, and no data.
+    Returns the archive's files."""
     with tarfile.open(path) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    missing = tracked(*SOURCES, *SOURCE_FILES) - names
-    assert not missing, f"{path.name} lacks {sorted(missing)}"
+        members = filter(tarfile.TarInfo.isfile, archive.getmembers())
+        files = {m.name.partition("/")[2]: archive.extractfile(m).read() for m in members}
+    needed = tracked(*SOURCES, *SOURCE_FILES) | read_by_build(tag)
+    differ = [name for name in needed if files.get(name) != (ROOT / name).read_bytes()]
+    assert not differ, f"{path.name} lacks {sorted(differ)}, or has others"
     assert path.stat().st_size < 4 << 20, f"{path.name}: {path.stat().st_size} bytes"
+    return files
 
 
 def in_wheel(name: str) -> str:
     return f"lsm/shipped_files/{name}" if name.startswith(SHIPPED) else name
 
 
-def check_wheel(path: Path, directory: Path) -> None:
-    """Checks that the wheel, which was built from the archive, has the checkout's files. Prints its
-    needs."""
-    expected = {in_wheel(name) for name in tracked("lsm", *SHIPPED) if not name.endswith(".cpp")}
+def check_wheel(path: Path, source: dict[str, bytes], directory: Path) -> None:
+    """Checks that the wheel has the archive's files. Prints its needs."""
+    shipped = {name for name in tracked("lsm", *SHIPPED) if not name.endswith(".cpp")}
+    expected = {in_wheel(name): source[name] for name in shipped}
     with zipfile.ZipFile(path) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        (module,) = [name for name in names if re.fullmatch(r"lsm/_core\..*\.so", name)]
+        files = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
+        (module,) = [name for name in files if re.fullmatch(r"lsm/_core\..*\.so", name)]
         extracted = wheel.extract(module, directory)
-    assert names - {module} == expected, sorted(expected ^ (names - {module}))
+    del files[module]
+    differ = [name for name in expected | files if files.get(name) != expected.get(name)]
+    assert not differ, f"{path.name} and the source archive differ in {sorted(differ)}"
     dynamic = output("readelf", "-d", extracted)
     libraries = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)) - {"ld-linux-x86-64.so.2"}
     assert libraries <= LIBRARIES, f"needs {sorted(libraries - LIBRARIES)}"
@@ -104,10 +128,12 @@ def check_use(wheel: Path, directory: Path, pip_options: list[str]) -> None:
 def main() -> None:
     dist = Path(sys.argv[1]).resolve()
     (archive,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
-    check_archive(archive)
-    with tempfile.TemporaryDirectory(prefix="lsm-dist-") as name:
-        check_wheel(wheel, Path(name))
-        check_use(wheel, Path(name), sys.argv[2:])
+    name, version, tag = wheel.stem.split("-", 2)
+    assert archive.name == f"{name}-{version}.tar.gz", archive.name
+    source = check_archive(archive, tag)
+    with tempfile.TemporaryDirectory(prefix="lsm-dist-") as directory:
+        check_wheel(wheel, source, Path(directory))
+        check_use(wheel, Path(directory), sys.argv[2:])
     print(f"{archive.name} and {wheel.name} work")
 
 
