@@ -26,8 +26,7 @@ struct SetsRef {
   typename Policy::Line* lines;    // [num_sets * ways]
   typename Policy::State* states;  // [num_sets]
   uint64_t* extra;                 // [num_sets * extra_words]
-  const float* scores;             // [num_scores]
-  int64_t num_scores;
+  ScoresRef scores;
   uint32_t num_sets;
   Modulus modulus;  // of num_sets
   int32_t ways;
@@ -49,17 +48,7 @@ struct SetsRef {
   }
 
   LSM_HOST_DEVICE uint32_t score_of(int64_t id) const {
-    if (!Policy::kNeedsScore || id >= num_scores) return 0;
-    return score_bits(scores[id]);
-  }
-
-  /// The rank in the victim buffer of a row that leaves without a next use.
-  LSM_HOST_DEVICE uint32_t rank_of(const Leaving& row) const {
-    if (num_scores == 0) return row.touched;
-    return Policy::kNeedsScore ? row.score : rank_score(row.id);
-  }
-  LSM_HOST_DEVICE uint32_t rank_score(int64_t id) const {
-    return id < num_scores ? score_bits(scores[id]) : 0;
+    return Policy::kNeedsScore ? scores.of(id) : 0;
   }
 };
 

@@ -14,8 +14,8 @@
 #include "cache/gpu_moves_on_backend.h"
 #include "cache/gpu_set_cache.h"
 #include "cache/next_use_chain_on_backend.h"
-#include "cache/policies.h"
 #include "cache/set_cache_functors.h"
+#include "cache/sets_on_backend.h"
 #include "cache/victims_on_backend.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
@@ -24,27 +24,17 @@
 
 namespace lsm::cache {
 
-template <class Policy, class Backend>
+template <class Backend>
 class SetCacheOnBackend final : public GpuSetCache {
  public:
   /// `config` as checked by check_config().
-  SetCacheOnBackend(std::unique_ptr<Backend> backend, const Policy& policy,
-                    const PlannerConfig& config, Scores scores)
+  SetCacheOnBackend(std::unique_ptr<Backend> backend, const PlannerConfig& config, Scores scores)
       : memory_(std::make_shared<MovesMemory<Backend>>(std::move(backend))),
-        policy_(policy),
         num_nodes_(config.num_nodes),
-        ways_(static_cast<int32_t>(config.ways)),
+        num_sets_(num_sets(config)),
         victims_(entered(), victim_mode(config.victim_mode), config.victim_rows,
-                 std::max<int64_t>(config.window, 1)) {
-    backend_->enter();
-    const int64_t num_sets = config.num_lines / config.ways;
-    check_argument(num_sets < UINT32_MAX,
-                   "cache.num_lines: a planner on a GPU has fewer than 2^32 sets, got ", num_sets);
-    num_sets_ = static_cast<uint32_t>(num_sets);
-    tags_.assign(config.num_lines, 0xFF);  // kEmptyTag
-    lines_.assign(config.num_lines, 0);
-    states_.assign(num_sets, 0);
-    extra_.assign(num_sets * Policy::extra_words(ways_), 0);
+                 std::max<int64_t>(config.window, 1)),
+        sets_(make_sets(*backend_, config, num_sets_)) {
     counts_.assign(kNumCounts, 0);
     upload_scores(scores);
     backend_->synchronize();
@@ -52,14 +42,13 @@ class SetCacheOnBackend final : public GpuSetCache {
 
   ~SetCacheOnBackend() override { backend_->drain(); }
 
-  bool refreshes() const override { return Policy::kRefreshes; }
-  bool needs_scores() const override { return Policy::kNeedsScore; }
+  bool refreshes() const override { return sets_->refreshes(); }
+  bool needs_scores() const override { return sets_->needs_scores(); }
 
   void push(std::span<const int64_t> ids) override {
     change([&] {
       const EnteringRef entering = chain_.push(ids, num_nodes_);
-      if (!Policy::kNeedsWindow && !victims_.is_on()) return;
-      backend_->for_each_warp(entering.count, LinkLine<Policy>{sets(), entering});
+      if (sets_->needs_window() || victims_.is_on()) sets_->link_lines(entering);
     });
   }
 
@@ -78,7 +67,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   void refresh() override {
-    change([&] { backend_->for_each(int64_t{num_sets_} * ways_, RefreshLine<Policy>{sets()}); });
+    change([&] { sets_->refresh_lines(); });
   }
 
   void decide(uint32_t t, Decisions* decisions) override {
@@ -90,17 +79,14 @@ class SetCacheOnBackend final : public GpuSetCache {
     change([&] {
       backend_->synchronize();  // queued work may still read the present scores
       upload_scores(scores);
-      if constexpr (Policy::kNeedsScore) {
-        backend_->for_each(int64_t{num_sets_} * ways_, SetScore<Policy>{sets()});
-      }
-      victims_.rank_again(sets());
+      sets_->score_lines();
+      victims_.rank_again(scores_ref());
       backend_->synchronize();
     });
   }
 
   int64_t num_bytes() const override {
-    return int64_t{num_sets_} * set_bytes<Policy>(ways_, false, false) +
-           num_scores_ * sizeof(float);
+    return sets_->num_bytes() + num_scores_ * static_cast<int64_t>(sizeof(float));
   }
   int64_t victim_bytes() const override { return victims_.num_bytes(); }
   int64_t window_bytes() const override { return chain_.num_bytes(); }
@@ -157,7 +143,7 @@ class SetCacheOnBackend final : public GpuSetCache {
       backend_->for_each(static_cast<int64_t>(decisions->buffered.size()),
                          SetBuffered{rows, buffered_.upload(decisions->buffered)});
     }
-    backend_->for_each_warp(count, LookUp<Policy>{sets(), victims_.ref(), rows});
+    sets_->look_up(victims_.ref(), rows, count);
     victims_.serve(t, rows.ids, rows.source, rows.slot, count);
     place(rows, count, *arrays);
     list_far(rows, count, *arrays);
@@ -176,27 +162,22 @@ class SetCacheOnBackend final : public GpuSetCache {
     return *backend_;
   }
 
-  bool keeps_scores() const { return Policy::kNeedsScore || victims_.takes_unknown(); }
+  static uint32_t num_sets(const PlannerConfig& config) {
+    const int64_t count = config.num_lines / config.ways;
+    check_argument(count < UINT32_MAX,
+                   "cache.num_lines: a planner on a GPU has fewer than 2^32 sets, got ", count);
+    return static_cast<uint32_t>(count);
+  }
+
+  bool keeps_scores() const { return sets_->needs_scores() || victims_.takes_unknown(); }
 
   void upload_scores(Scores scores) {
     if (!keeps_scores()) return;
     scores_.upload(scores);
     num_scores_ = static_cast<int64_t>(scores.size());
+    sets_->use_scores(scores_ref());
   }
-
-  SetsRef<Policy> sets() const {
-    return {policy_,
-            tags_.data(),
-            lines_.data(),
-            states_.data(),
-            extra_.data(),
-            scores_.data(),
-            num_scores_,
-            num_sets_,
-            Modulus(num_sets_),
-            ways_,
-            Policy::extra_words(ways_)};
-  }
+  ScoresRef scores_ref() const { return {scores_.data(), num_scores_}; }
 
   void place(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
     backend_->fill(counts_.data(), 0, kNumCounts * sizeof(int64_t));
@@ -207,7 +188,7 @@ class SetCacheOnBackend final : public GpuSetCache {
     backend_->sort_pairs(rows.key, keys, rows.position, positions, count, bits);
     const MovesRef moves = {arrays.line.grow(count), arrays.evicts.grow(count),
                             victims_.is_on() ? leaving_.grow(count) : nullptr, counts_.data()};
-    backend_->for_each_warp(count, PlaceRows<Policy>{sets(), rows, keys, positions, count, moves});
+    sets_->place(rows, keys, positions, count, moves);
   }
 
   void list_far(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
@@ -221,9 +202,10 @@ class SetCacheOnBackend final : public GpuSetCache {
 
   void spill(int64_t count, uint32_t num_pushed, MoveArrays<Backend>& arrays) {
     if (!victims_.is_on()) return;
-    victims_.spill(sets(), {leaving_.data(), sorted_key_.data(), count, num_pushed,
-                            arrays.leaving_slot.grow(count), counts_.data() + kSpilled,
-                            counts_.data() + kLost});
+    const RanksRef ranks = {scores_ref(), sets_->needs_scores()};
+    victims_.spill({leaving_.data(), sorted_key_.data(), count, ranks, num_sets_, num_pushed,
+                    arrays.leaving_slot.grow(count), counts_.data() + kSpilled,
+                    counts_.data() + kLost});
   }
 
   /// Waits once, unless there are far more misses or victims than in the last batch.
@@ -266,18 +248,13 @@ class SetCacheOnBackend final : public GpuSetCache {
 
   const std::shared_ptr<MovesMemory<Backend>> memory_;  // outlives the arrays
   Backend* const backend_ = &memory_->backend();
-  const Policy policy_;
   const int64_t num_nodes_;
-  const int32_t ways_;
-  uint32_t num_sets_ = 0;
+  const uint32_t num_sets_;
   int64_t num_scores_ = 0;
-  Array<int64_t> tags_{*backend_};
-  Array<typename Policy::Line> lines_{*backend_};
-  Array<typename Policy::State> states_{*backend_};
-  Array<uint64_t> extra_{*backend_};
   Array<float> scores_{*backend_};
   NextUseChainOnBackend<Backend> chain_{*backend_};
   VictimsOnBackend<Backend> victims_;
+  const std::unique_ptr<SetsOnBackend> sets_;
   // State of the batch in decide().
   Array<BufferedRow> buffered_{*backend_};
   Array<uint32_t> key_{*backend_};
@@ -297,11 +274,7 @@ class SetCacheOnBackend final : public GpuSetCache {
 template <class Backend>
 std::unique_ptr<GpuSetCache> make_set_cache_on_backend(std::unique_ptr<Backend> backend,
                                                        const PlannerConfig& config, Scores scores) {
-  return with_policy(config, [&](const auto& policy) -> std::unique_ptr<GpuSetCache> {
-    using Policy = std::remove_cvref_t<decltype(policy)>;
-    return std::make_unique<SetCacheOnBackend<Policy, Backend>>(std::move(backend), policy, config,
-                                                                scores);
-  });
+  return std::make_unique<SetCacheOnBackend<Backend>>(std::move(backend), config, scores);
 }
 
 }  // namespace lsm::cache

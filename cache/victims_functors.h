@@ -116,13 +116,34 @@ struct OffersRef {
   int64_t count;
 };
 
+/// The static scores. Not owned. A row beyond them has none.
+struct ScoresRef {
+  const float* scores = nullptr;  // [num_scores]
+  int64_t num_scores = 0;
+
+  LSM_HOST_DEVICE uint32_t of(int64_t id) const {
+    return id < num_scores ? score_bits(scores[id]) : 0;
+  }
+};
+
+/// The rank in the victim buffer of a row that leaves without a next use.
+struct RanksRef {
+  ScoresRef scores;
+  bool of_lines;  // lines have the scores of their rows
+
+  LSM_HOST_DEVICE uint32_t of(const Leaving& row) const {
+    if (scores.num_scores == 0) return row.touched;
+    return of_lines ? row.score : scores.of(row.id);
+  }
+};
+
 /// Writes the order of a row that leaves. A next use counts once it is pushed: with a trace, lines
 /// know more.
-template <class Sets>
 struct OfferRow {
   OffersRef offers;
-  Sets sets;
+  RanksRef ranks;
   const uint32_t* keys;  // of the moves, sorted
+  uint32_t num_sets;
   uint32_t num_pushed;
   bool takes_unknown;
 
@@ -130,24 +151,23 @@ struct OfferRow {
 
  private:
   LSM_HOST_DEVICE uint64_t order_of(int64_t i) const {
-    if (keys[i] == sets.num_sets) return VictimsRef::kNoRow;
+    if (keys[i] == num_sets) return VictimsRef::kNoRow;
     const Leaving& row = offers.leaving[i];
     if (row.id == kEmptyTag) return VictimsRef::kNoRow;
     if (row.next_use != kNoNextUse && row.next_use < num_pushed) return row.next_use;
-    return takes_unknown ? VictimsRef::order_of_rank(sets.rank_of(row)) : VictimsRef::kNoRow;
+    return takes_unknown ? VictimsRef::order_of_rank(ranks.of(row)) : VictimsRef::kNoRow;
   }
 };
 
 /// Gives every row of unknown next use its rank anew.
-template <class Sets>
 struct RankAgain {
   VictimsRef victims;
-  Sets sets;
+  ScoresRef scores;
 
   LSM_HOST_DEVICE void operator()(int64_t slot) const {
     const uint64_t order = victims.order[slot];
     if (order < VictimsRef::kUnknown || order == VictimsRef::kNoRow) return;
-    victims.order[slot] = VictimsRef::order_of_rank(sets.rank_score(victims.id[slot]));
+    victims.order[slot] = VictimsRef::order_of_rank(scores.of(victims.id[slot]));
   }
 };
 

@@ -59,17 +59,19 @@ class VictimsOnBackend {
     const Leaving* leaving;  // [count]
     const uint32_t* keys;    // [count]
     int64_t count;
+    RanksRef ranks;
+    uint32_t num_sets;
     uint32_t num_pushed;
     int64_t* slot;         // [count] out
     int64_t* num_entered;  // out
     int64_t* num_lost;     // out; 0 before
   };
-  template <class Sets>
-  void spill(const Sets& sets, const Spill& spilled) {
+  void spill(const Spill& spilled) {
     if (!is_on() || spilled.count == 0) return;
     const OffersRef offers = {spilled.leaving, offered_.grow(spilled.count), spilled.count};
-    backend_->for_each(spilled.count, OfferRow<Sets>{offers, sets, spilled.keys, spilled.num_pushed,
-                                                     takes_unknown()});
+    backend_->for_each(spilled.count,
+                       OfferRow{offers, spilled.ranks, spilled.keys, spilled.num_sets,
+                                spilled.num_pushed, takes_unknown()});
     const int64_t most = std::min<int64_t>(spilled.count, num_slots_);
     make_places(most);
     const bool is_cut = takes_unknown() && num_rows_ + spilled.count > num_slots_;
@@ -89,9 +91,8 @@ class VictimsOnBackend {
     num_places_used_ += num_entered;
   }
 
-  template <class Sets>
-  void rank_again(const Sets& sets) {
-    if (takes_unknown()) backend_->for_each(num_slots_, RankAgain<Sets>{ref(), sets});
+  void rank_again(const ScoresRef& scores) {
+    if (takes_unknown()) backend_->for_each(num_slots_, RankAgain{ref(), scores});
   }
 
   int64_t num_bytes() const {
