@@ -34,7 +34,9 @@ CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 # An editable install knows only the modules of its time, so a new module requires a new install.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 INSTALL := cmake/install_packages.sh
-# Python compiles the modules that it imports; pip would compile all.
+# Python keeps the modules that it compiles for an import; pip would compile all. Where none were
+# kept, each process would compile torch anew, for ten seconds.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt \
   $(PIP_ARGS)
 
