@@ -1,5 +1,7 @@
 """Memory of models and of their steps."""
 
+import gc
+
 import pytest
 import torch
 
@@ -45,3 +47,23 @@ def test_a_step_is_measured_and_scaled():
     size, tried = BatchSize(10, 400, 10), BatchSize(10, 100, 10)
     measured = step_bytes(lambda: torch.ones(taken // 4).sum().item(), size, tried)
     assert 3.9 * taken < measured < 5 * taken
+
+
+def test_garbage_that_a_step_would_collect_hides_no_memory():
+    """The first step leaves 64 MiB in a cycle; the second, which is measured, takes as much, and
+    objects enough for a collection before."""
+    taken, size, is_first = 64 << 20, BatchSize(10, 100, 10), True
+
+    def step():
+        nonlocal is_first
+        objects = [[] for _ in range(100_000)]
+        taken_now = [torch.ones(taken // 4)]
+        if is_first:
+            is_first = False
+            taken_now.append(taken_now)
+        del objects, taken_now
+
+    gc.collect()
+    assert step_bytes(step, size, size) > 0.9 * taken
+    assert gc.isenabled()
+    gc.collect()
