@@ -15,10 +15,10 @@ from pathlib import Path
 def remove_templates() -> None:
     """Deletes PyG's generated files, which are loaded. Their source stays in ``linecache``, for
     tracebacks and TorchScript. So nothing is left behind however the process ends."""
-    folder = tempfile.gettempdir()
+    folder = os.path.join(tempfile.gettempdir(), "")
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None) or ""
-        if not path.startswith(os.path.join(folder, f"{name}_")):
+        if not path.startswith(f"{folder}{name}_"):
             continue
         file = Path(path)
         lines = linecache.getlines(str(file))
