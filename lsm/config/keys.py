@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,13 +24,16 @@ _VAGUE = ("bytes", "dir", "mode", "name", "path")
 """Names that say little without their section, so that another section's is no guess."""
 
 
-def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+@cache
+def dotted_keys(model: type[BaseModel] = Config) -> tuple[str, ...]:
     """Every key of the tree by its full name; sections come before their fields."""
+    names = []
     for name in keys(model):
-        yield prefix + name
+        names.append(name)
         annotation = model.model_fields[name].annotation
         if is_section(annotation):
-            yield from dotted_keys(annotation, f"{prefix}{name}.")
+            names += [f"{name}.{inner}" for inner in dotted_keys(annotation)]
+    return tuple(names)
 
 
 def nested(values: dict[Any, Any], prefix: str = "") -> dict[Any, Any]:
