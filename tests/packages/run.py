@@ -39,14 +39,16 @@ def read_by_build(tag: str) -> set[str]:
     # A line for each object, "... (VALID)"; "build.ninja:"; and below each a line for each file.
     said = output(*ninja, "deps") + output(*ninja, "query", "build.ninja")
     assert "(VALID)" in said, f"{build} has no objects"
-    listed = [line.strip(" |") for line in said.splitlines() if line.startswith("    ")]
-    paths = {Path(os.path.normpath(build / name)) for name in listed}
-    others = (ROOT / "build", Path(sys.prefix))
-    return {
+    listed = {line.strip(" |") for line in said.splitlines() if line.startswith("    ")}
+    paths = {(build / name).resolve() for name in listed}
+    others = (ROOT / "build", Path(sys.prefix).resolve())
+    read = {
         str(path.relative_to(ROOT))
         for path in paths
         if path.is_relative_to(ROOT) and not any(map(path.is_relative_to, others))
     }
+    assert {"CMakeLists.txt", "cmake/cuda.cmake", "lsm/_core.cpp"} <= read, sorted(read)
+    return read
 
 
 def check_archive(path: Path, tag: str) -> dict[str, bytes]:
