@@ -117,7 +117,7 @@ void Planner::set_scores(Scores scores) {
   collapse_into_huge_pages(std::as_bytes(scores));
   sets_->set_scores(scores);
   scores_ = scores;
-  victims_.rank_again([this](int64_t id) { return score_of(id); });
+  victims_.rank_again([this](int64_t id) { return ScoresRef(scores_).of(id); });
 }
 
 void Planner::plan(Plan* plan) {
@@ -174,6 +174,7 @@ void Planner::spill_leaving(std::span<const Leaving> leaving, Plan* plan) {
 /// trace, lines know more.
 void Planner::offer_leaving(std::span<const Leaving> leaving) {
   constexpr size_t kScoresAhead = 24;
+  const RanksRef ranks = {scores_, has_leaving_scores_};
   offers_.clear();
   offered_.clear();
   for (size_t i = 0; i < leaving.size(); ++i) {
@@ -185,19 +186,9 @@ void Planner::offer_leaving(std::span<const Leaving> leaving) {
     if (is_known) {
       offers_.push_back({row.id, row.next_use, row.next_position, 0});
     } else {
-      offers_.push_back({row.id, kNoNextUse, 0, rank_of(row)});
+      offers_.push_back({row.id, kNoNextUse, 0, ranks.of(row)});
     }
   }
-}
-
-/// The rank in the victim buffer of a row without a next use.
-uint32_t Planner::rank_of(const Leaving& row) const {
-  if (scores_.empty()) return row.touched;
-  return has_leaving_scores_ ? row.score : score_of(row.id);
-}
-
-uint32_t Planner::score_of(int64_t id) const {
-  return id < static_cast<int64_t>(scores_.size()) ? score_bits(scores_[id]) : 0;
 }
 
 /// Scores are far apart in memory.

@@ -67,8 +67,6 @@ class Planner {
   void list_tags(Plan* plan);
   void spill_leaving(std::span<const Leaving> leaving, Plan* plan);
   void offer_leaving(std::span<const Leaving> leaving);
-  uint32_t rank_of(const Leaving& row) const;
-  uint32_t score_of(int64_t id) const;
   void prefetch_score(int64_t id) const;
   uint64_t word_of(uint32_t next_use, uint32_t position) const;
 

@@ -207,8 +207,7 @@ class PolicyCache final : public SetCache {
   }
 
   uint32_t score_of(int64_t id) const {
-    if (!Policy::kNeedsScore || id >= static_cast<int64_t>(scores_.size())) return 0;
-    return score_bits(scores_[id]);
+    return Policy::kNeedsScore ? ScoresRef(scores_).of(id) : 0;
   }
 
   LSM_ONLY_PREFETCHES void prefetch_score(int64_t id) const {

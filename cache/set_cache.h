@@ -8,6 +8,8 @@
 
 #include "cache/config.h"
 #include "cache/next_use_chain.h"
+#include "cache/policy/line.h"
+#include "kernels/core/macros.h"
 
 namespace lsm::cache {
 
@@ -21,6 +23,30 @@ struct Leaving {
   uint32_t next_position;  // if positions are kept
   uint32_t touched;        // 1 + the iteration that requested it last
   uint32_t score;          // if the policy needs scores
+};
+
+/// Scores in the memory of the host or of a GPU. Not owned. A row beyond them has none.
+struct ScoresRef {
+  ScoresRef(Scores scores) : ScoresRef(scores.data(), std::ssize(scores)) {}
+  ScoresRef(const float* data, int64_t count) : scores(data), num_scores(count) {}
+
+  LSM_HOST_DEVICE uint32_t of(int64_t id) const {
+    return id < num_scores ? score_bits(scores[id]) : 0;
+  }
+
+  const float* scores;  // [num_scores]
+  int64_t num_scores;
+};
+
+/// The rank in the victim buffer of a row that leaves without a next use.
+struct RanksRef {
+  ScoresRef scores;
+  bool has_leaving_scores;  // rows that leave come with their scores
+
+  LSM_HOST_DEVICE uint32_t of(const Leaving& row) const {
+    if (scores.num_scores == 0) return row.touched;
+    return has_leaving_scores ? row.score : scores.of(row.id);
+  }
 };
 
 /// A candidate for a line.

@@ -26,7 +26,6 @@ struct SetsRef {
   typename Policy::Line* lines;    // [num_sets * ways]
   typename Policy::State* states;  // [num_sets]
   uint64_t* extra;                 // [num_sets * extra_words]
-  ScoresRef scores;
   uint32_t num_sets;
   Modulus modulus;  // of num_sets
   int32_t ways;
@@ -45,10 +44,6 @@ struct SetsRef {
   LSM_HOST_DEVICE int32_t find(const Lanes& lanes, uint32_t set, int64_t id) const {
     const int64_t* const set_tags = tags + int64_t{set} * ways;
     return first_way(lanes, ways, [&](int32_t way) { return set_tags[way] == id; });
-  }
-
-  LSM_HOST_DEVICE uint32_t score_of(int64_t id) const {
-    return Policy::kNeedsScore ? scores.of(id) : 0;
   }
 };
 
@@ -165,6 +160,7 @@ struct MovesRef {
 template <class Policy>
 struct PlaceRows {
   SetsRef<Policy> sets;
+  ScoresRef scores;
   BatchRef rows;
   const uint32_t* keys;       // [n] sorted
   const uint32_t* positions;  // [n] in the order of the keys, then of the requests
@@ -180,7 +176,7 @@ struct PlaceRows {
     int64_t num_evicted = 0, num_bypassed = 0;  // as the first lane counts them
     for (int64_t j = i; j < count && keys[j] == set; ++j) {
       const Access& row = rows.row(positions[j]);
-      const Newcomer newcomer = {row.id, row.next_use, sets.score_of(row.id)};
+      const Newcomer newcomer = {row.id, row.next_use, Policy::kNeedsScore ? scores.of(row.id) : 0};
       const Placement placed = place(lanes, sets.policy, view, turn, newcomer);
       lanes.each([&](int lane) {
         if (lane != 0) return;
@@ -238,10 +234,11 @@ struct RefreshLine {
 template <class Policy>
 struct SetScore {
   SetsRef<Policy> sets;
+  ScoresRef scores;
 
   LSM_HOST_DEVICE void operator()(int64_t line) const {
     const int64_t id = sets.tags[line];
-    if (id != kEmptyTag) sets.policy.set_score(sets.lines[line], sets.score_of(id));
+    if (id != kEmptyTag) sets.policy.set_score(sets.lines[line], scores.of(id));
   }
 };
 

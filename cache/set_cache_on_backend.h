@@ -48,7 +48,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   void push(std::span<const int64_t> ids) override {
     change([&] {
       const EnteringRef entering = chain_.push(ids, num_nodes_);
-      if (sets_->needs_window() || victims_.is_on()) sets_->link_lines(entering);
+      if (sets_->uses_window() || victims_.is_on()) sets_->link(entering);
     });
   }
 
@@ -67,7 +67,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   void refresh() override {
-    change([&] { sets_->refresh_lines(); });
+    change([&] { sets_->refresh(); });
   }
 
   void decide(uint32_t t, Decisions* decisions) override {
@@ -79,15 +79,13 @@ class SetCacheOnBackend final : public GpuSetCache {
     change([&] {
       backend_->synchronize();  // queued work may still read the present scores
       upload_scores(scores);
-      sets_->score_lines();
+      sets_->set_scores(scores_ref());
       victims_.rank_again(scores_ref());
       backend_->synchronize();
     });
   }
 
-  int64_t num_bytes() const override {
-    return sets_->num_bytes() + num_scores_ * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t num_bytes() const override { return sets_->num_bytes() + num_scores_ * sizeof(float); }
   int64_t victim_bytes() const override { return victims_.num_bytes(); }
   int64_t window_bytes() const override { return chain_.num_bytes(); }
   int64_t window_entries() const override { return chain_.num_entries(); }
@@ -175,7 +173,6 @@ class SetCacheOnBackend final : public GpuSetCache {
     if (!keeps_scores()) return;
     scores_.upload(scores);
     num_scores_ = static_cast<int64_t>(scores.size());
-    sets_->use_scores(scores_ref());
   }
   ScoresRef scores_ref() const { return {scores_.data(), num_scores_}; }
 
@@ -188,7 +185,7 @@ class SetCacheOnBackend final : public GpuSetCache {
     backend_->sort_pairs(rows.key, keys, rows.position, positions, count, bits);
     const MovesRef moves = {arrays.line.grow(count), arrays.evicts.grow(count),
                             victims_.is_on() ? leaving_.grow(count) : nullptr, counts_.data()};
-    sets_->place(rows, keys, positions, count, moves);
+    sets_->place(scores_ref(), rows, keys, positions, count, moves);
   }
 
   void list_far(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {

@@ -20,20 +20,18 @@ class SetsOnBackend {
  public:
   virtual ~SetsOnBackend() = default;
 
-  virtual bool needs_window() const = 0;
-  virtual bool needs_scores() const = 0;
+  virtual bool uses_window() const = 0;
   virtual bool refreshes() const = 0;
+  virtual bool needs_scores() const = 0;
 
-  /// From now on, rows have these scores, which are not copied.
-  virtual void use_scores(const ScoresRef& scores) = 0;
-  /// Lines get the scores of their rows.
-  virtual void score_lines() = 0;
-  virtual void refresh_lines() = 0;
-  virtual void link_lines(const EnteringRef& entering) = 0;
   virtual void look_up(const VictimsRef& victims, const BatchRef& rows, int64_t count) = 0;
+  virtual void link(const EnteringRef& entering) = 0;
   /// `keys` and `positions`: [count], sorted.
-  virtual void place(const BatchRef& rows, const uint32_t* keys, const uint32_t* positions,
-                     int64_t count, const MovesRef& moves) = 0;
+  virtual void place(const ScoresRef& scores, const BatchRef& rows, const uint32_t* keys,
+                     const uint32_t* positions, int64_t count, const MovesRef& moves) = 0;
+  virtual void refresh() = 0;
+  /// Gives lines the scores of their rows.
+  virtual void set_scores(const ScoresRef& scores) = 0;
 
   virtual int64_t num_bytes() const = 0;
 };
@@ -49,24 +47,26 @@ class PolicySets final : public SetsOnBackend {
     extra_.assign(num_sets * Policy::extra_words(ways), 0);
   }
 
-  bool needs_window() const override { return Policy::kNeedsWindow; }
-  bool needs_scores() const override { return Policy::kNeedsScore; }
+  bool uses_window() const override { return Policy::kNeedsWindow; }
   bool refreshes() const override { return Policy::kRefreshes; }
+  bool needs_scores() const override { return Policy::kNeedsScore; }
 
-  void use_scores(const ScoresRef& scores) override { scores_ = scores; }
-  void score_lines() override {
-    if constexpr (Policy::kNeedsScore) backend_->for_each(num_lines(), SetScore<Policy>{ref()});
-  }
-  void refresh_lines() override { backend_->for_each(num_lines(), RefreshLine<Policy>{ref()}); }
-  void link_lines(const EnteringRef& entering) override {
-    backend_->for_each_warp(entering.count, LinkLine<Policy>{ref(), entering});
-  }
   void look_up(const VictimsRef& victims, const BatchRef& rows, int64_t count) override {
     backend_->for_each_warp(count, LookUp<Policy>{ref(), victims, rows});
   }
-  void place(const BatchRef& rows, const uint32_t* keys, const uint32_t* positions, int64_t count,
-             const MovesRef& moves) override {
-    backend_->for_each_warp(count, PlaceRows<Policy>{ref(), rows, keys, positions, count, moves});
+  void link(const EnteringRef& entering) override {
+    backend_->for_each_warp(entering.count, LinkLine<Policy>{ref(), entering});
+  }
+  void place(const ScoresRef& scores, const BatchRef& rows, const uint32_t* keys,
+             const uint32_t* positions, int64_t count, const MovesRef& moves) override {
+    backend_->for_each_warp(count,
+                            PlaceRows<Policy>{ref(), scores, rows, keys, positions, count, moves});
+  }
+  void refresh() override { backend_->for_each(num_lines(), RefreshLine<Policy>{ref()}); }
+  void set_scores(const ScoresRef& scores) override {
+    if constexpr (Policy::kNeedsScore) {
+      backend_->for_each(num_lines(), SetScore<Policy>{ref(), scores});
+    }
   }
 
   int64_t num_bytes() const override {
@@ -79,15 +79,21 @@ class PolicySets final : public SetsOnBackend {
 
   int64_t num_lines() const { return int64_t{num_sets_} * ways_; }
   SetsRef<Policy> ref() const {
-    return {policy_, tags_.data(), lines_.data(),      states_.data(), extra_.data(),
-            scores_, num_sets_,    Modulus(num_sets_), ways_,          Policy::extra_words(ways_)};
+    return {policy_,
+            tags_.data(),
+            lines_.data(),
+            states_.data(),
+            extra_.data(),
+            num_sets_,
+            Modulus(num_sets_),
+            ways_,
+            Policy::extra_words(ways_)};
   }
 
   Backend* const backend_;
   const Policy policy_;
   const uint32_t num_sets_;
   const int32_t ways_;
-  ScoresRef scores_ = {};
   Array<int64_t> tags_{*backend_};
   Array<typename Policy::Line> lines_{*backend_};
   Array<typename Policy::State> states_{*backend_};

@@ -116,27 +116,6 @@ struct OffersRef {
   int64_t count;
 };
 
-/// The static scores. Not owned. A row beyond them has none.
-struct ScoresRef {
-  const float* scores = nullptr;  // [num_scores]
-  int64_t num_scores = 0;
-
-  LSM_HOST_DEVICE uint32_t of(int64_t id) const {
-    return id < num_scores ? score_bits(scores[id]) : 0;
-  }
-};
-
-/// The rank in the victim buffer of a row that leaves without a next use.
-struct RanksRef {
-  ScoresRef scores;
-  bool of_lines;  // lines have the scores of their rows
-
-  LSM_HOST_DEVICE uint32_t of(const Leaving& row) const {
-    if (scores.num_scores == 0) return row.touched;
-    return of_lines ? row.score : scores.of(row.id);
-  }
-};
-
 /// Writes the order of a row that leaves. A next use counts once it is pushed: with a trace, lines
 /// know more.
 struct OfferRow {
