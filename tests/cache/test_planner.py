@@ -13,7 +13,14 @@ from lsm.cache.planner import Planner, PlannerConfig, simulate, simulate_optimal
 from lsm.reference.planner import ReferencePlanner
 from support.optimal_cache import optimal_hits
 from support.planner_golden import BATCHES, GOLDEN_MISSES, NUM_LINES, SCORES, WAYS, WINDOW
-from support.planner_traces import ARRAYS, POLICIES, plans, power_law_trace, replay
+from support.planner_traces import (
+    ARRAYS,
+    POLICIES,
+    assert_same_array,
+    plans,
+    power_law_trace,
+    replay,
+)
 
 MODES = ("none", "queues", "pool")
 
@@ -53,10 +60,7 @@ def assert_equal_plans(settings, batches, arguments, threads=(1, 3), num_ranks=1
             assert plan.iteration == reference.iteration
             for name in ARRAYS:
                 array = getattr(plan, name).numpy()
-                assert array.dtype == getattr(reference, name).dtype, f"{name} of {where}"
-                np.testing.assert_array_equal(
-                    array, getattr(reference, name), err_msg=f"{name} of {where}"
-                )
+                assert_same_array(array, getattr(reference, name), f"{name} of {where}")
             assert plan.counters == reference.counters, where
     tiers = {name: arguments[name] for name in arguments if name.endswith("_ids")}
     replay(expected, window, **tiers)

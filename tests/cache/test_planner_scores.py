@@ -11,7 +11,14 @@ from lsm.cache.planner import Planner, PlannerConfig
 from lsm.cache.planner_trial import TrialPlanner
 from lsm.reference.planner import ReferencePlanner
 from support.native_plans import assert_same_moves
-from support.planner_traces import ARRAYS, POLICIES, config, describe, power_law_trace
+from support.planner_traces import (
+    ARRAYS,
+    POLICIES,
+    assert_same_array,
+    config,
+    describe,
+    power_law_trace,
+)
 
 NUM_NODES = 400
 SCORED = ("static", "hybrid", "lookahead")
@@ -55,7 +62,7 @@ def assert_same(policy, mode, first, changes, threads=1, num_batches=40):
     expected = list(scored_plans(reference, lists, 6, changes))
     for plan, *others in zip(expected, *made, strict=True):
         for name in ARRAYS:
-            np.testing.assert_array_equal(getattr(others[0], name).numpy(), getattr(plan, name))
+            assert_same_array(getattr(others[0], name).numpy(), getattr(plan, name), name)
         for other in others:
             assert other.counters == plan.counters
         for twin in others[1:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import traceback
 from dataclasses import replace
@@ -22,7 +23,7 @@ class Ranks:
 
     def __init__(self, size: int, directory: Path) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "lsm.features.open"])
+        context.set_forkserver_preload(["pytest", "lsm.train.trainer"])
         self.size = size
         self._directory = directory
         self._pipes, self.processes = [], []
@@ -101,6 +102,7 @@ def deliver(exchange, request, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _serve(pipe, rank: int, size: int, directory: Path) -> None:
+    gc.freeze()  # exempts all that was preloaded
     stacks = (directory / f"stacks-{rank}").open("w")
     torch.set_num_threads(1)
     torch_dist.init_process_group(

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from lsm.cache.planner import Planner, PlannerConfig
-from support.planner_traces import MOVES, UNKNOWN
+from support.planner_traces import MOVES, UNKNOWN, assert_same_array
 
 NUM_NODES = 500
 
@@ -81,7 +81,7 @@ def assert_same_moves(plan, other):
     """`other` is made by GPU code, which writes no words and no tags."""
     for name in MOVES:
         expected, found = np.asarray(getattr(plan, name)), getattr(other, name).numpy()
-        np.testing.assert_array_equal(found, expected, f"{plan.iteration}, {name}")
+        assert_same_array(found, expected, f"{plan.iteration}, {name}")
     for kind in ("evict", "spill"):
         words = getattr(other, f"{kind}_word").tolist()
         slots = getattr(other, f"{kind}_slot").tolist()
