@@ -11,12 +11,17 @@ import sys
 import tempfile
 from pathlib import Path
 
+_seen: set[str] = set()
+
 
 def remove_templates() -> None:
     """Deletes PyG's generated files, which are loaded. Their source stays in ``linecache``, for
     tracebacks and TorchScript. So nothing is left behind however the process ends."""
     folder = os.path.join(tempfile.gettempdir(), "")
-    for name, module in list(sys.modules.items()):
+    # There are thousands, and PyG loads one of a name only once.
+    for name in set(sys.modules) - _seen:
+        _seen.add(name)
+        module = sys.modules.get(name)
         path = getattr(module, "__file__", None) or ""
         if not path.startswith(f"{folder}{name}_"):
             continue

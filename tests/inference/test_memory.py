@@ -39,13 +39,19 @@ print(json.dumps(most[0] - own))
 """
 
 
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory):
+    """Rows of its nodes take 61 MB, those of a layer 31 MB or twice as many."""
+    path = tmp_path_factory.mktemp("large") / "g"
+    synthesize(path, nodes=60_000, dim=256, avg_degree=14, progress=False)
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["GAT", "GCN", "GraphSAGE"])
-def test_freed_buffers_do_not_pile_up(tmp_path, model):
-    """Rows of 60,000 nodes take 61 MB, those of a layer 31 MB or twice as many."""
-    synthesize(tmp_path / "g", nodes=60_000, dim=256, avg_degree=14, progress=False)
+def test_freed_buffers_do_not_pile_up(large_store, tmp_path, model):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "g"), str(tmp_path / "out"), model],
+        [sys.executable, "-c", PROGRAM, str(large_store), str(tmp_path / "out"), model],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
