@@ -270,7 +270,7 @@ def test_exchange():
 
 
 def test_embed_export(bench, tmp_path):
-    formats = "npy,word2vec"  # a process each
+    formats = "npy,safetensors,tsv,word2vec"
     options = ["--rows", 5000, "--dim", 8, "--partitions", 3, "--formats", formats]
     record = bench("embed_export.py", "--dir", tmp_path, "--check", *options)
     assert [found["format"] for found in record["exports"]] == formats.split(",")

@@ -89,7 +89,7 @@ SIZES = [
     (9, 512, 40, 16),
     (70, 33, 31, 20),
     (64, 32, 64, 64),
-    (132, 130, 65, 100),
+    (150, 130, 129, 100),
     (30, 17, 20, 200),
     (18, 18, 19, 512),
 ]
@@ -193,7 +193,7 @@ STEPS = (
 
 
 @pytest.mark.parametrize("values", STEPS, ids="-".join)
-@pytest.mark.parametrize("model", ["complex", "transe_l2"])
+@pytest.mark.parametrize("model", models_for("fused"))
 def test_steps_are_those_of_stored_scores(interpreted, model, values):
     options = options_of(model=model, **values)
     arguments = (NODES, RELATIONS), random_batches(), CANDIDATES, 10

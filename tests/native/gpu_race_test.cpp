@@ -18,6 +18,11 @@
 namespace lsm::testing {
 namespace {
 
+std::unique_ptr<cache::GpuSetCache> make_sets(const cache::PlannerConfig& config,
+                                              cache::Scores scores) {
+  return cache::make_set_cache_on_backend(std::make_unique<ThreadBackend>(), config, scores);
+}
+
 /// Requests, sets and lanes at the same time.
 TEST_CASE("GPU races: plans") {
   uint64_t seed = 500;
@@ -25,8 +30,7 @@ TEST_CASE("GPU races: plans") {
     ++seed;
     auto planned = PlannerCase::draw(seed, policy, seed % 2 == 0 ? "pool" : "none", kNumNodes);
     planned.batches.resize(std::min<size_t>(planned.batches.size(), 8));
-    check_plans(planned, cache::make_set_cache_on_backend(std::make_unique<ThreadBackend>(),
-                                                          planned.config, planned.scores));
+    check_plans(planned, make_sets(planned.config, planned.scores));
   }
 }
 
@@ -43,18 +47,8 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
           nullptr};
 }
 
-/// That replays plans where they were made.
-CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
-                                       const PlannerCase& planned) {
-  CheckedExecutor made = make_executor(options, storage, planned);
-  made.sets = cache::make_set_cache_on_backend(std::make_unique<ThreadBackend>(), planned.config,
-                                               planned.scores);
-  return made;
-}
-
 TEST_CASE("GPU races: rows of plans") {
-  for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
-  for (const int64_t row_bytes : {3, 48}) check_rows_of_plans(row_bytes, make_planning_executor);
+  check_executor(make_executor, make_sets);
 }
 
 TEST_CASE("GPU races: plans elsewhere are refused") {

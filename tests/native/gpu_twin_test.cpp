@@ -39,18 +39,10 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
   return {make_twin_executor(options, storage, planned.static_ids, planned.constant_ids), nullptr};
 }
 
-/// That replays plans where they were made.
-CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
-                                       const PlannerCase& planned) {
-  CheckedExecutor made = make_executor(options, storage, planned);
-  made.sets =
-      cache::make_twin_set_cache(planned.config, planned.scores, cache::SetCachePlace::kTwin);
-  return made;
-}
-
 TEST_CASE("GPU twins: rows of plans") {
-  for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
-  for (const int64_t row_bytes : {3, 48}) check_rows_of_plans(row_bytes, make_planning_executor);
+  check_executor(make_executor, [](const cache::PlannerConfig& config, cache::Scores scores) {
+    return cache::make_twin_set_cache(config, scores, cache::SetCachePlace::kTwin);
+  });
 }
 
 TEST_CASE("GPU twins: sums in order") {

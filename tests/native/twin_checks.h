@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "cache/gpu_set_cache.h"
 #include "cache/next_use_chain_on_backend.h"
 #include "kernels/core/ordered_sum.h"
 #include "kernels/sample/gpu_graph.h"
@@ -17,7 +19,7 @@ namespace lsm::testing {
 
 /// The message of the error that call() throws, or nothing.
 template <class Call>
-std::string message_of(const Call& call) {
+std::string error_of(const Call& call) {
   try {
     call();
   } catch (const ArgumentError& error) {
@@ -62,8 +64,8 @@ void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
         repeated.insert(repeated.begin() + random.between(0, static_cast<int64_t>(ids.size())),
                         random.pick(ids));
       }
-      const std::string expected = message_of([&] { host.push(repeated); });
-      const std::string message = message_of([&] { chain.push(repeated, num_nodes); });
+      const std::string expected = error_of([&] { host.push(repeated); });
+      const std::string message = error_of([&] { chain.push(repeated, num_nodes); });
       LSM_EXPECT(!expected.empty() && message == expected, message, ", not ", expected);
       expect_same_links(host, chain);
     }
@@ -118,6 +120,21 @@ void check_ordered_sums(Backend backend) {
       LSM_EXPECT(total == (count > 0 ? expected.back() : 0), count, " of ", most);
     }
   }
+}
+
+using MakeSets =
+    std::function<std::unique_ptr<cache::GpuSetCache>(const cache::PlannerConfig&, cache::Scores)>;
+
+/// Rows of plans that the host makes, and of those that are made where they are replayed.
+inline void check_executor(const MakeExecutor& make, const MakeSets& make_sets) {
+  for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make);
+  const auto make_planning = [&](const GpuExecutorOptions& options, Storage& storage,
+                                 const PlannerCase& planned) {
+    CheckedExecutor made = make(options, storage, planned);
+    made.sets = make_sets(planned.config, planned.scores);
+    return made;
+  };
+  for (const int64_t row_bytes : {3, 48}) check_rows_of_plans(row_bytes, make_planning);
 }
 
 /// Where a twin reads its arrays. Precondition: `types` outlives it.
