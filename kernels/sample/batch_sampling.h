@@ -12,18 +12,18 @@
 namespace lsm {
 
 /// Working memory of a batch, kept from batch to batch.
-template <class Id, class Kind>
+template <class Id, class Hops>
 struct Workspace {
   IdTable<Id> table;
-  EdgeWorkspace<Id, Kind> edges;
+  EdgeWorkspace<Hops> edges;
 };
 
 /// Samples one batch: run() once.
-template <class Id, class Kind>
+template <class Id, class Hops>
 class BatchSampling {
  public:
-  BatchSampling(const Graph<Id>& graph, Workspace<Id, Kind>& workspace, BufferPool& buffers,
-                ThreadPool& threads, const Kind& kind, const BatchName& batch, EdgeIds edge_ids)
+  BatchSampling(const Graph<Id>& graph, Workspace<Id, Hops>& workspace, BufferPool& buffers,
+                ThreadPool& threads, const Sampling& kind, const BatchName& batch, EdgeIds edge_ids)
       : nodes_(workspace.table, buffers, graph.num_nodes),
         edges_(graph, {nodes_, nodes_}, workspace.edges, buffers, threads, kind, batch, edge_ids) {}
 
@@ -40,7 +40,7 @@ class BatchSampling {
   static constexpr int64_t kOneSubgraph = -1;
 
   NodeList<Id> nodes_;
-  EdgeSampling<Id, Id, Kind> edges_;
+  EdgeSampling<Id, Id, Hops> edges_;
 };
 
 }  // namespace lsm

@@ -24,14 +24,14 @@
 namespace lsm {
 
 /// Working memory of the edges of one type, kept from batch to batch.
-template <class Id, class Kind>
+template <class Hops>
 struct EdgeWorkspace {
   HostArray<InEdges> in_edges;  // of the nodes that a hop expands
-  HopWorkspace<Id, Kind> hops;
+  typename Hops::Workspace hops;
 };
 
 /// Edges from `sources` to the frontiers of `destinations`, which may be the same list.
-template <class Id, class NodeId, class Kind>
+template <class Id, class NodeId, class Hops>
 class EdgeSampling {
  public:
   struct Ends {
@@ -39,9 +39,9 @@ class EdgeSampling {
     NodeList<NodeId>& destinations;
   };
 
-  EdgeSampling(const Graph<Id>& graph, Ends ends, EdgeWorkspace<Id, Kind>& workspace,
-               BufferPool& buffers, ThreadPool& threads, const Kind& kind, const BatchName& batch,
-               EdgeIds edge_ids, const ExcludedPairs& excluded = {})
+  EdgeSampling(const Graph<Id>& graph, Ends ends, EdgeWorkspace<Hops>& workspace,
+               BufferPool& buffers, ThreadPool& threads, const Sampling& kind,
+               const BatchName& batch, EdgeIds edge_ids, const ExcludedPairs& excluded = {})
       : graph_(graph),
         sources_(ends.sources),
         destinations_(ends.destinations),
@@ -100,8 +100,6 @@ class EdgeSampling {
   }
 
  private:
-  using Hops = HopSampler<Id, Kind>;
-
   /// Extends indptr over nodes [begin, end) and records the place of their edges in the graph.
   void count_edges(int64_t begin, int64_t end, int64_t fanout, uint32_t hop) {
     indptr_.grow(end + 1, begin + 1);
@@ -287,7 +285,7 @@ class EdgeSampling {
   const Graph<Id>& graph_;
   NodeList<NodeId>& sources_;
   NodeList<NodeId>& destinations_;
-  EdgeWorkspace<Id, Kind>& workspace_;
+  EdgeWorkspace<Hops>& workspace_;
   ThreadPool& threads_;
   const BatchName batch_;
   Hops hops_;

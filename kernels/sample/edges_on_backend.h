@@ -98,7 +98,7 @@ class EdgesOnBackend {
   /// Counts edges and draws them.
   void count_and_draw(const Sampling& kind, const device_sample::Expanded& nodes,
                       const HopBound& most, uint32_t hop) {
-    if (!draws_of_hop(kind, hop) && graph_.weights == nullptr) {
+    if (!draws_of(kind, name_, hop) && graph_.weights == nullptr) {
       return count(nodes, most.nodes, type.fanouts[hop], draw_nodes(nodes, hop));
     }
     count(nodes, most.nodes, type.fanouts[hop]);
@@ -112,7 +112,7 @@ class EdgesOnBackend {
       const device_sample::ArrivalOrder order{graph_.weights, key(), hop};
       return choose(order, nodes, most, &arrivals_);
     }
-    const std::optional<SourceDraws> draws = draws_of_hop(kind, hop);
+    const std::optional<SourceDraws> draws = draws_of(kind, name_, hop);
     if (!draws) return backend_.for_each(most.nodes, draw_nodes(nodes, hop));
     choose(device_sample::DrawOrder<Id>{indices(), *draws}, nodes, most, &heaps_);
   }
@@ -184,10 +184,6 @@ class EdgesOnBackend {
     backend_.for_each_warp(Load::num_warps(most.nodes, most.edges),
                            Load{indices(), sources.num_nodes(), nodes, positions_.data(), edges(),
                                 damaged, indptr_.data()});
-  }
-
-  std::optional<SourceDraws> draws_of_hop(const Sampling& kind, uint32_t hop) const {
-    return std::visit([&](const auto& each) { return draws_of(each, name_, hop); }, kind);
   }
 
   device_sample::DrawNodes draw_nodes(const device_sample::Expanded& nodes, uint32_t hop) const {

@@ -2,44 +2,14 @@
 // Draws the edges of one hop of one batch.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <optional>
-#include <vector>
 
-#include "kernels/core/philox.h"
-#include "kernels/core/prefetch.h"
-#include "kernels/sample/draw.h"
-#include "kernels/sample/draw_simd.h"
 #include "kernels/sample/graph.h"
-#include "kernels/sample/labor_choice.h"
+#include "kernels/sample/labor.h"
 #include "kernels/sample/left_out.h"
-#include "kernels/sample/weighted_choice.h"
 
 namespace lsm {
-
-/// Nodes that are drawn together.
-struct SimdGroup {
-  int size = 0;
-  int64_t node[DrawSimd::kLanes];
-  InEdges in[DrawSimd::kLanes];
-  DrawSimd lanes;
-
-  bool is_full() const { return size == DrawSimd::kLanes; }
-
-  void add(int64_t local, const InEdges& in_edges, uint64_t id) {
-    node[size] = local;
-    in[size] = in_edges;
-    lanes.set(size, id, in_edges.degree);
-    ++size;
-  }
-
-  /// Fills empty lanes with a node to draw.
-  void fill_up() {
-    for (int l = size; l < DrawSimd::kLanes; ++l) lanes.set(l, 0, lanes.degree[0]);
-  }
-};
 
 /// A hop of a batch. Nodes are local indices, and indptr[i] is the place of node i's first edge.
 struct Hop {
@@ -54,7 +24,8 @@ struct Hop {
   int64_t* destinations;
 };
 
-/// Draws the edges of a hop. Calls for different nodes may run at the same time.
+/// Draws the edges of a hop. Calls for different nodes may run at the same time. Id: int32_t or
+/// int64_t.
 template <class Id>
 class HopDrawing {
  public:
@@ -63,127 +34,12 @@ class HopDrawing {
 
   /// Draws in-edges for nodes [from, to). Writes their numbers in the graph, before
   /// LeftOutEdges::shift(), and their local destinations, and prefetches their sources.
-  void draw_block(int64_t from, int64_t to) const {
-    if (hop_.draws) {
-      LaborChoice choice(*hop_.draws);
-      std::vector<Id> kept;
-      choose_block(from, to, [&](int64_t i, const InEdges& in, uint32_t count, int64_t* edges) {
-        const Id* const sources = left_out_.kept(graph_.indices, i, in, kept);
-        choice.choose(sources, in.degree, count, in.first, edges);
-      });
-      return;
-    }
-    if (graph_.weights != nullptr) {
-      WeightedChoice choice;
-      std::vector<float> kept;
-      choose_block(from, to, [&](int64_t i, const InEdges& in, uint32_t count, int64_t* edges) {
-        PhiloxStream random = stream_of(i);
-        const float* const weights = left_out_.kept(graph_.weights, i, in, kept);
-        choice.choose(random, {weights, in.degree}, count, in.first, edges);
-      });
-      return;
-    }
-    const int64_t* indptr = hop_.indptr;
-    SimdGroup group;
-    for (int64_t i = from; i < to; ++i) {
-      const uint32_t count = static_cast<uint32_t>(indptr[i + 1] - indptr[i]);
-      const InEdges& in = hop_.in_edges[i - hop_.first_node];
-      std::fill_n(hop_.destinations + indptr[i], count, i);
-      if (count == in.degree) {
-        if (count > 0) prefetch_list(in);
-        std::iota(hop_.sources + indptr[i], hop_.sources + indptr[i + 1], in.first);
-      } else if (count > DrawSimd::kMaxCount) {
-        draw_alone(i, in, count);
-      } else if (count > 0) {
-        group.add(i, in, static_cast<uint64_t>(hop_.n_id[i]));
-        if (group.is_full()) draw_group(group, count);
-      }
-    }
-    // All nodes that do not take all their edges have the same count.
-    if (group.size > 0) {
-      const int64_t i = group.node[0];
-      draw_group(group, static_cast<uint32_t>(indptr[i + 1] - indptr[i]));
-    }
-  }
+  void draw_block(int64_t from, int64_t to) const;
 
   /// Replaces edge numbers by the ids of their sources.
-  void load_sources(int64_t begin, int64_t end) const {
-    int64_t* sources = hop_.sources;
-    const uint64_t num_sources = static_cast<uint64_t>(graph_.num_sources);
-    bool in_range = true;
-    for (int64_t e = begin; e < end; ++e) {
-      sources[e] = graph_.indices[sources[e]];
-      in_range &= static_cast<uint64_t>(sources[e]) < num_sources;
-    }
-    if (in_range) return;
-    for (int64_t e = begin; e < end; ++e) check_source(sources[e], graph_.num_sources);
-  }
+  void load_sources(int64_t begin, int64_t end) const;
 
  private:
-  static constexpr int64_t kIdsPerLine = 64 / sizeof(Id);
-
-  LSM_ONLY_PREFETCHES void prefetch_list(const InEdges& in) const {
-    const Id* const first = graph_.indices + in.first;
-    // The hardware prefetcher follows longer lists by itself.
-    const int64_t count = std::min<int64_t>(in.degree, 8 * kIdsPerLine);
-    for (int64_t j = 0; j < count; j += kIdsPerLine) __builtin_prefetch(first + j);
-    __builtin_prefetch(first + count - 1);  // lists need not begin at a cache line
-  }
-
-  PhiloxStream stream_of(int64_t i) const {
-    return {hop_.key, static_cast<uint64_t>(hop_.n_id[i]), hop_.number};
-  }
-
-  /// draw_block() where choose(node, in_edges, count, edges) writes the numbers of some in-edges.
-  template <class Choose>
-  void choose_block(int64_t from, int64_t to, const Choose& choose) const {
-    const int64_t* indptr = hop_.indptr;
-    for (int64_t i = from; i < to; ++i) {
-      if (indptr[i + 1] > indptr[i]) prefetch_list(hop_.in_edges[i - hop_.first_node]);
-    }
-    for (int64_t i = from; i < to; ++i) {
-      const uint32_t count = static_cast<uint32_t>(indptr[i + 1] - indptr[i]);
-      const InEdges& in = hop_.in_edges[i - hop_.first_node];
-      int64_t* edges = hop_.sources + indptr[i];
-      std::fill_n(hop_.destinations + indptr[i], count, i);
-      if (count == in.degree) {
-        std::iota(edges, edges + count, in.first);
-      } else if (count > 0) {
-        choose(i, in, count, edges);
-      }
-    }
-  }
-
-  void draw_group(SimdGroup& group, uint32_t count) const {
-    group.fill_up();
-    DrawSimd& lanes = group.lanes;
-    draw_simd(lanes, count, hop_.key, hop_.number);
-    for (int l = 0; l < group.size; ++l) {
-      const InEdges& in = group.in[l];
-      if (lanes.uncertain[l]) [[unlikely]] {
-        draw_alone(group.node[l], in, count);
-        continue;
-      }
-      int64_t* edges = hop_.sources + hop_.indptr[group.node[l]];
-      for (uint32_t j = 0; j < count; ++j) edges[j] = in.first + lanes.positions[j][l];
-      prefetch_edges(edges, count);
-    }
-    group.size = 0;
-  }
-
-  void draw_alone(int64_t i, const InEdges& in, uint32_t count) const {
-    PhiloxStream random = stream_of(i);
-    std::vector<uint32_t> positions(count + draw_scratch_words(count));
-    draw_positions(random, in.degree, count, positions.data() + count, positions.data());
-    int64_t* edges = hop_.sources + hop_.indptr[i];
-    for (uint32_t j = 0; j < count; ++j) edges[j] = in.first + positions[j];
-    prefetch_edges(edges, count);
-  }
-
-  LSM_ONLY_PREFETCHES void prefetch_edges(const int64_t* edges, uint32_t count) const {
-    for (uint32_t j = 0; j < count; ++j) __builtin_prefetch(graph_.indices + edges[j]);
-  }
-
   const Graph<Id>& graph_;
   const Hop hop_;
   const LeftOutEdges<Id>& left_out_;

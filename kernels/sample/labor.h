@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <type_traits>
+#include <variant>
 
 #include "kernels/core/macros.h"
 #include "kernels/core/philox.h"
@@ -65,10 +65,11 @@ struct SourceDraws {
 };
 
 /// The draws that the destinations of a hop share, if they do in this kind of sampling.
-template <class Kind>
-std::optional<SourceDraws> draws_of(const Kind& kind, const BatchName& batch, uint32_t hop) {
-  if constexpr (std::is_same_v<Kind, LaborSampling>) return SourceDraws::of(kind, batch, hop);
-  return std::nullopt;
+inline std::optional<SourceDraws> draws_of(const Sampling& kind, const BatchName& batch,
+                                           uint32_t hop) {
+  const auto* const labor = std::get_if<LaborSampling>(&kind);
+  if (labor == nullptr) return std::nullopt;
+  return SourceDraws::of(*labor, batch, hop);
 }
 
 }  // namespace lsm

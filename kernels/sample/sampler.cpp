@@ -15,10 +15,10 @@ namespace {
 constexpr int64_t kMaxFanout = int64_t{1} << 29;
 constexpr uint32_t kMaxDependency = uint32_t{1} << 30;  // so that ages and phases add up
 
-template <class Id, class Kind>
+template <class Id, class Hops>
 class CscSampler final : public NeighborSampler {
  public:
-  CscSampler(Graph<Id> graph, std::vector<int64_t> fanouts, int num_threads, const Kind& kind)
+  CscSampler(Graph<Id> graph, std::vector<int64_t> fanouts, int num_threads, const Sampling& kind)
       : graph_(graph),
         fanouts_(std::move(fanouts)),
         kind_(kind),
@@ -29,7 +29,7 @@ class CscSampler final : public NeighborSampler {
                          EdgeIds edge_ids) override {
     auto workspace = take_workspace();
     auto subgraph =
-        BatchSampling<Id, Kind>(graph_, *workspace, *buffers_, threads_, kind_, batch, edge_ids)
+        BatchSampling<Id, Hops>(graph_, *workspace, *buffers_, threads_, kind_, batch, edge_ids)
             .run(seeds, fanouts_);
     std::lock_guard lock(mutex_);
     idle_.push_back(std::move(workspace));
@@ -37,9 +37,9 @@ class CscSampler final : public NeighborSampler {
   }
 
  private:
-  std::unique_ptr<Workspace<Id, Kind>> take_workspace() {
+  std::unique_ptr<Workspace<Id, Hops>> take_workspace() {
     std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<Workspace<Id, Kind>>();
+    if (idle_.empty()) return std::make_unique<Workspace<Id, Hops>>();
     auto workspace = std::move(idle_.back());
     idle_.pop_back();
     return workspace;
@@ -47,22 +47,24 @@ class CscSampler final : public NeighborSampler {
 
   const Graph<Id> graph_;
   const std::vector<int64_t> fanouts_;
-  const Kind kind_;
+  const Sampling kind_;
   ThreadPool threads_;
   const std::shared_ptr<BufferPool> buffers_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Workspace<Id, Kind>>> idle_;
+  std::vector<std::unique_ptr<Workspace<Id, Hops>>> idle_;
 };
 
 template <class Id>
 std::unique_ptr<NeighborSampler> make_csc_sampler(const Graph<Id>& graph,
                                                   std::vector<int64_t> fanouts, int num_threads,
                                                   const Sampling& sampling) {
-  return std::visit(
-      [&]<class Kind>(const Kind& kind) -> std::unique_ptr<NeighborSampler> {
-        return std::make_unique<CscSampler<Id, Kind>>(graph, std::move(fanouts), num_threads, kind);
-      },
-      sampling);
+  const auto make = [&]<class Hops>() -> std::unique_ptr<NeighborSampler> {
+    return std::make_unique<CscSampler<Id, Hops>>(graph, std::move(fanouts), num_threads, sampling);
+  };
+  if (std::holds_alternative<LadiesSampling>(sampling)) {
+    return make.template operator()<LayerHops<Id>>();
+  }
+  return make.template operator()<NodeHops>();
 }
 
 void check_kind(const NeighborSampling&, std::span<const int64_t>) {}

@@ -38,7 +38,7 @@ struct LadiesSampling {
   bool debias = false;
 };
 
-/// A kind of sampling, with its options. A HopSampler per kind draws hops on the host.
+/// A kind of sampling, with its options. On the host, NodeHops or LayerHops sample its hops.
 using Sampling = std::variant<NeighborSampling, LaborSampling, LadiesSampling>;
 
 /// The name under which edges of a type are drawn. Types draw independently, but LABOR's draws

@@ -75,11 +75,11 @@ void join_edges(Lists& lists, BufferPool& buffers, EdgeIds edge_ids, TypedSubgra
 }
 
 /// NodeId: int64_t if ids of nodes are those of several subgraphs, else Id.
-template <class Id, class NodeId, class Kind>
+template <class Id, class NodeId>
 class CscTypedSampler final : public TypedSampler {
  public:
   CscTypedSampler(std::vector<int64_t> num_nodes, std::vector<EdgeType<Id>> types, int num_threads,
-                  const Kind& kind, bool disjoint)
+                  const Sampling& kind, bool disjoint)
       : num_nodes_(std::move(num_nodes)),
         types_(std::move(types)),
         kind_(kind),
@@ -104,13 +104,13 @@ class CscTypedSampler final : public TypedSampler {
       graphs.push_back(type.graph);
       graphs.back().times.of_seeds = seed_times.data();
     }
-    std::vector<EdgeSampling<Id, NodeId, Kind>> edges;
+    std::vector<EdgeSampling<Id, NodeId, NodeHops>> edges;
     edges.reserve(types_.size());
     for (size_t i = 0; i < types_.size(); ++i) {
       const auto& type = types_[i];
       edges.emplace_back(graphs[i],
-                         typename EdgeSampling<Id, NodeId, Kind>::Ends{nodes[type.source],
-                                                                       nodes[type.destination]},
+                         typename EdgeSampling<Id, NodeId, NodeHops>::Ends{nodes[type.source],
+                                                                           nodes[type.destination]},
                          workspace->edges[i], *buffers_, threads_, kind_,
                          name_of_type(batch, kind_, i, type.source), edge_ids,
                          excluded.empty() ? ExcludedPairs{} : excluded[i]);
@@ -132,7 +132,7 @@ class CscTypedSampler final : public TypedSampler {
  private:
   struct Workspace {
     std::vector<IdTable<NodeId>> tables;
-    std::vector<EdgeWorkspace<Id, Kind>> edges;
+    std::vector<EdgeWorkspace<NodeHops>> edges;
   };
 
   void check_excluded(std::span<const ExcludedPairs> excluded) const {
@@ -195,7 +195,7 @@ class CscTypedSampler final : public TypedSampler {
 
   const std::vector<int64_t> num_nodes_;
   const std::vector<EdgeType<Id>> types_;
-  const Kind kind_;
+  const Sampling kind_;
   const bool disjoint_;
   size_t num_hops_ = 0;
   ThreadPool threads_;
@@ -210,18 +210,12 @@ std::unique_ptr<TypedSampler> make_csc_sampler(std::vector<int64_t> num_nodes,
                                                int num_threads, const Sampling& sampling,
                                                const TypedOptions& options) {
   std::vector<EdgeType<Id>> types = checked_edges<Id>(num_nodes, edges, sampling, options);
-  const auto make = [&]<class NodeId, class Kind>(NodeId, const Kind& kind) {
-    return std::unique_ptr<TypedSampler>(std::make_unique<CscTypedSampler<Id, NodeId, Kind>>(
-        std::move(num_nodes), std::move(types), num_threads, kind, options.disjoint));
+  check_argument(!std::holds_alternative<LadiesSampling>(sampling), kOnlyPlainLadies);
+  const auto make = [&]<class NodeId>(NodeId) -> std::unique_ptr<TypedSampler> {
+    return std::make_unique<CscTypedSampler<Id, NodeId>>(std::move(num_nodes), std::move(types),
+                                                         num_threads, sampling, options.disjoint);
   };
-  const auto make_kind = [&]<class Kind>(const Kind& kind) -> std::unique_ptr<TypedSampler> {
-    if constexpr (HopSampler<Id, Kind>::kHasLayers) {
-      throw ArgumentError(kOnlyPlainLadies);
-    } else {
-      return options.disjoint ? make(int64_t{}, kind) : make(Id{}, kind);
-    }
-  };
-  return std::visit(make_kind, sampling);
+  return options.disjoint ? make(int64_t{}) : make(Id{});
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class Kind(Section, ABC):
 
     @abstractmethod
     def native(self) -> native.NeighborSampling | native.LaborSampling | native.LadiesSampling:
-        """The kind for native samplers, which have a HopSampler for each."""
+        """The kind for native samplers."""
 
     def eval_default(self, num_neighbors: list[int]) -> list[int]:
         """Neighbours per hop of validation and test, by neighbor, if training samples
