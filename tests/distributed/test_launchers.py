@@ -19,6 +19,7 @@ from support.training import (
     CRASH_AT,
     REPOSITORY,
     environment,
+    forking_python,
     losses,
     overrides,
     run_job,
@@ -47,10 +48,12 @@ def expected(store, tmp_path_factory):
     return losses(run_dir)
 
 
-def start(script, *arguments, prefix=(), **env):
+def start(script, *arguments, prefix=(), is_forked=False, **env):
+    """``is_forked``: ranks are forks of a process that has imported torch, or interpreters."""
+    python = forking_python() if is_forked else sys.executable
     return subprocess.Popen(
         [*prefix, str(LAUNCH / script), *map(str, arguments)],
-        env=environment(PYTHON=sys.executable, **env),
+        env=environment(PYTHON=python, **env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -74,7 +77,7 @@ def finish(*jobs, status=0):
 @pytest.mark.parametrize("num_ranks", [1, 4])
 def test_torchrun_with_other_numbers_of_processes(store, tmp_path, num_ranks):
     settings = overrides(store, tmp_path, f"train.batch_size={64 // num_ranks}", "train.epochs=1")
-    ((output, _),) = finish(start("torchrun.sh", num_ranks, "base", *settings))
+    ((output, _),) = finish(start("torchrun.sh", num_ranks, "base", *settings, is_forked=True))
     summary = json.loads(output.splitlines()[-1])  # printed once
     assert output.count("test_accuracy") == 1
     assert summary["world_size"] == num_ranks
@@ -104,8 +107,9 @@ def test_sigterm_to_torchrun_leaves_a_checkpoint_to_continue_from(store, tmp_pat
     assert "lsm: stopped by a signal" in errors
     before = losses(tmp_path / "run")
     assert 0 < len(before) < 200
-    finish(start("torchrun.sh", 2, "base", *settings))
-    finish(start("torchrun.sh", 2, "base", *overrides(store, tmp_path / "whole", *long)))
+    whole = overrides(store, tmp_path / "whole", *long)
+    for run in (settings, whole):
+        finish(start("torchrun.sh", 2, "base", *run, is_forked=True))
     assert losses(tmp_path / "run")[: len(before)] == before
     assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
@@ -168,7 +172,8 @@ def test_mpirun_where_mpi4py_is_missing(store, tmp_path):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('No module named mpi4py')")
     path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
     settings = overrides(store, tmp_path / "run", *SETTINGS)
-    job = start("mpi.sh", 2, "base", *settings, **MPI_ENVIRONMENT | {"PYTHONPATH": path})
+    env = MPI_ENVIRONMENT | {"PYTHONPATH": path}
+    job = start("mpi.sh", 2, "base", *settings, is_forked=True, **env)
     ((_, errors),) = finish(job, status=1)
     assert "error: rank 0: mpirun started this process, but mpi4py" in errors
     assert "pip install mpi4py" in errors
@@ -181,7 +186,8 @@ def test_mpirun_where_the_port_is_in_use(store, tmp_path):
         port = server.getsockname()[1]
         settings = overrides(store, tmp_path / "run", "dist.timeout_secs=5")
         env = MPI_ENVIRONMENT | {"MASTER_PORT": str(port)}
-        ((_, errors),) = finish(start("mpi.sh", 2, "base", *settings, **env), status=1)
+        job = start("mpi.sh", 2, "base", *settings, is_forked=True, **env)
+        ((_, errors),) = finish(job, status=1)
     assert f"error: rank 0: port {port} is in use" in errors
 
 
