@@ -16,7 +16,7 @@
 #include "kernels/core/prefetch.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/hop_drawing.h"
-#include "kernels/sample/hop_sampler.h"
+#include "kernels/sample/hops.h"
 #include "kernels/sample/left_out.h"
 #include "kernels/sample/node_list.h"
 #include "kernels/sample/sampler.h"

@@ -31,7 +31,7 @@ def grown_bytes():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_planner_takes_the_memory_that_is_stated(grown_bytes, case):
-    """But for less than a byte a line: the ends of arrays in huge pages."""
+    """Within half a byte a line: arrays end in huge pages."""
     policy, ways, sets, mode = case
     set_bytes = native.planner_set_bytes(config_of(policy, ways, mode).to_native(), sets == "twin")
     stated = set_bytes * (NUM_LINES // ways)

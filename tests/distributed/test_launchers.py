@@ -49,7 +49,7 @@ def expected(store, tmp_path_factory):
 
 
 def start(script, *arguments, prefix=(), is_forked=False, **env):
-    """``is_forked``: ranks are forks of a process that has imported torch, or interpreters."""
+    """``is_forked``: launcher and ranks are forks of a process that has imported torch."""
     python = forking_python() if is_forked else sys.executable
     return subprocess.Popen(
         [*prefix, str(LAUNCH / script), *map(str, arguments)],

@@ -12,12 +12,14 @@ import gc
 import json
 import sys
 
+from lsm.cache.planner import Planner, PlannerConfig
+from lsm.core import host_memory
+from lsm.core.allocator import release_freed_memory
+
 NUM_LINES = 1 << 23
 
 
 def config_of(policy, ways, mode, num_lines=NUM_LINES):
-    from lsm.cache.planner import PlannerConfig
-
     return PlannerConfig(
         num_lines=num_lines,
         ways=ways,
@@ -30,10 +32,6 @@ def config_of(policy, ways, mode, num_lines=NUM_LINES):
 
 def growth(policy, ways, sets, mode):
     """Memory that a planner touches when it is made."""
-    from lsm.cache.planner import Planner
-    from lsm.core import host_memory
-    from lsm.core.allocator import release_freed_memory
-
     config = config_of(policy, ways, mode)
     gc.collect()
     release_freed_memory()
