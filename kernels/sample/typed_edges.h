@@ -13,7 +13,8 @@
 namespace lsm {
 
 inline constexpr char kOnlyPlainLadies[] =
-    "ladies: samples graphs of one type without times or subgraphs";
+    "sampler.kind (sampling=): ladies samples graphs of one type, without times or subgraphs; set "
+    "neighbor or labor";
 
 /// The edges of one type in CSC form, and how many of them a batch takes. Types of nodes are
 /// numbers.

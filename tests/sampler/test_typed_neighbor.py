@@ -249,7 +249,7 @@ def refused(**changes):
         ({"num_neighbors": {("a", "b", "c"): [1]}}, "is no edge type"),
         ({"num_neighbors": {("part", "of", "item"): [1]}}, "lacks.*is missing"),
         ({"num_neighbors": [-2]}, "expected -1"),
-        ({"sampling": "ladies"}, "ladies"),
+        ({"sampling": "ladies"}, r"sampler\.kind .*: ladies samples graphs of one type"),
         ({"temporal_strategy": "last"}, "last: expected times"),
         ({"graph": star(3, 4, times=[1, 2, 3])}, "expected a subgraph for each seed"),
         ({"graph": star(3, 4, times=[3, 2, 1]), "disjoint": True}, "in the order of their times"),
