@@ -237,8 +237,8 @@ class Pipeline:
                 self._complete(prepared)
             except BaseException as error:  # for the consumer, whatever it was
                 self._completed.put(error)
-            else:
-                self._completed.put(None)
+                return  # other ranks may wait for this batch, and would not come to the next
+            self._completed.put(None)
             del prepared  # its memory is the consumer's while the next is awaited
 
     def _complete(self, prepared: Prepared) -> None:

@@ -1,20 +1,17 @@
 """The window's graphs: packed without loss, and no more of them than their memory allows."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from lsm import native
 from lsm.cache.memory import WINDOW_ID_BYTES
-from lsm.data.feature_files import FeatureFiles
-from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import Pipeline
 from lsm.loader.rows_in_flight import RunAhead
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.read_ahead import ReadAhead
+from support.announcing import Announcing
 from support.graphs import assert_same, random_graph
 
 SECS = 20
@@ -42,27 +39,6 @@ def test_a_packed_graph_keeps_nothing_of_the_samplers_memory():
     num_edges, num_nodes, bounds = graph.edge_index.size(1), len(graph.n_id), len(graph.indptr)
     assert packed.num_bytes == 4 * num_edges + 8 * num_nodes + 8 * bounds
     assert packed.n_id.untyped_storage().nbytes() == 8 * num_nodes
-
-
-class Announcing(FeatureLoader):
-    """Announces into a list, and has no rows."""
-
-    window = 64
-
-    def __init__(self):
-        files = FeatureFiles((), 1, 1, torch.uint8)
-        storage = SimpleNamespace(outstanding_reads=0, merge_iterations=1)
-        super().__init__(files, storage, take_rows=torch.empty)
-        self.held = self.most = 0
-
-    def announce(self, ids, *, repeats=False):
-        self.held += 1
-        self.most = max(self.most, self.held)
-        return SimpleNamespace(num_bytes=len(ids), start=lambda: self.start(ids))
-
-    def start(self, ids):
-        self.held -= 1
-        return SimpleNamespace(num_bytes=len(ids), stats={}, arrived=True, result=lambda secs: ids)
 
 
 @pytest.mark.parametrize(("room", "expected"), [(None, 30), (8.5, 8), (0.1, 1)])
