@@ -37,12 +37,13 @@ class Exchange:
         method of ``lists`` and ``rows`` is in progress."""
         self.close()
         self.lists.start_over()
+        self.rows.start_over()
 
     def close(self) -> None:
         """Ends the last session: ``lists`` refuses further requests. Precondition: no method of
         ``rows`` is in progress, and none is called any more."""
         self.lists.leave()
-        self._rows_stream.end()
+        self.rows.leave()
 
     def flush(self) -> None:
         """Blocks until the peers have received all messages, so that this rank may exit."""

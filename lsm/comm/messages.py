@@ -74,7 +74,8 @@ class _Sent:
 class MessageStream:
     """This rank's end of the messages in ``group``. One thread at a time receives; any may send.
 
-    A session lasts until all ranks have called end(). Iterations count from 0 in each.
+    A session lasts until all ranks have called end(). Iterations count from 0 in each. This rank
+    reads the messages of a session until start_over(), also after its own end().
     ``wait_secs``: total time spent waiting for peers, without payloads.
     """
 
@@ -101,7 +102,7 @@ class MessageStream:
         self._sent: deque[_Sent] = deque()
         self._sending = threading.Lock()
         self._num_ended = 0  # sessions that this rank has ended
-        self._session = 0  # the session of the last receive()
+        self._session = 0  # the one whose messages this rank reads
         self._ended = dict.fromkeys(self.peers, 0)  # the same of each peer, as far as read
 
     @property
@@ -159,8 +160,7 @@ class MessageStream:
     def receive(self, kind: Kind, iteration: int) -> dict[int, Message]:
         """The next message of every peer, by peer. Raises the error that a peer sent in its place;
         PeerLeftError if a peer left; TimeoutError with the peer and the message awaited."""
-        self._session = self._num_ended
-        self.begin()
+        self.skip_older()
         awaited = _AWAITED[kind].format(iteration)
         for peer in self.peers:
             self._ask(peer)
@@ -207,10 +207,15 @@ class MessageStream:
             with contextlib.suppress(RuntimeError):
                 work.wait(timedelta(seconds=max(0.01, deadline - time.monotonic())))
 
-    def begin(self) -> None:
-        """Reads messages until every peer has ended as many sessions as this rank."""
+    def start_over(self) -> None:
+        """Begins to read the session in which this rank sends. Precondition: no other method is in
+        progress."""
+        self._session = self._num_ended
+
+    def skip_older(self) -> None:
+        """Drops messages of earlier sessions. Blocks until every peer has ended these."""
         for peer in self.peers:
-            while self._ended[peer] < self._num_ended:
+            while self._ended[peer] < self._session:
                 self._ask(peer)
                 try:
                     header = self._next_header(peer, _AWAITED[Kind.END])
@@ -262,13 +267,13 @@ class MessageStream:
         call, so that an error of one peer loses no message of another."""
         if peer in self.local:
             return
-        if peer not in self._headers and self._ended[peer] <= self._num_ended:
+        if peer not in self._headers and self._ended[peer] <= self._session:
             header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
             work = self.group.recv([header], peer, self._channel)
             self._headers[peer] = (header, work)
 
     def _next_header(self, peer: int, awaited: str) -> list[int]:
-        if self._ended[peer] > self._num_ended:
+        if self._ended[peer] > self._session:
             raise self._left(peer, awaited)
         header = (
             self._take(peer, awaited) if peer in self.local else self._read_header(peer, awaited)

@@ -33,6 +33,7 @@ class RequestLists:
         self._stream = group.ids
         self._local = group.ids.local
         self._lists = group.lists
+        self._stream.start_over()
         self._num_requests = 0  # of this session
         self._asking = threading.Lock()
         self._left = False
@@ -85,6 +86,7 @@ class RequestLists:
 
     def start_over(self) -> None:
         """Begins the next session. Precondition: no request() is in progress."""
+        self._stream.start_over()
         self._num_requests = 0
         self._left = False
 

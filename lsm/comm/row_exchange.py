@@ -31,6 +31,8 @@ class RowExchange:
         self._link_to = {peer: link for link in links for peer in link.peers}
         self._needs_shared_batch = any(link.needs_shared_batch for link in links)
         self._stream = group.rows
+        self._stream.start_over()
+        self._left = False
 
     @property
     def links(self) -> dict[int, str]:
@@ -47,7 +49,7 @@ class RowExchange:
         they may write there."""
         start, waited = time.perf_counter(), self._stream.wait_secs
         # Peers may still write to memory of a session that was left; await that before reuse.
-        self._stream.begin()
+        self._stream.skip_older()
         batch = self._batches.take(request, is_shared=self._needs_shared_batch)
         delivery = Delivery(request, batch)
         for peer in self._stream.peers:
@@ -86,6 +88,18 @@ class RowExchange:
         request.stats["rows_sent_bytes"] += sent * self._batches.format.row_bytes
         self._count_time(request, start, waited)
         return delivery.batch.rows
+
+    def leave(self) -> None:
+        """Tells the peers that this rank delivers no more rows in this session. Does not block.
+        Precondition: no other method is called until start_over()."""
+        if not self._left:
+            self._left = True
+            self._stream.end()
+
+    def start_over(self) -> None:
+        """Begins the next session."""
+        self._left = False
+        self._stream.start_over()
 
     def _count_time(self, request: Request, start: float, waited: float) -> None:
         wait_secs = self._stream.wait_secs - waited

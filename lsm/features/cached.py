@@ -121,6 +121,11 @@ class CachedFeatureLoader(FeatureLoader):
         if self._failure:
             raise (PeerError if self._peer_failed else RuntimeError)(self._failure)
 
+    @property
+    def _is_lost(self) -> bool:
+        """True if no session can follow."""
+        return self._is_closed or bool(self._failure and not self._left_by_peer)
+
     def claim(self) -> None:
         """As FeatureLoader.claim()."""
         self.check_process()
@@ -173,12 +178,18 @@ class CachedFeatureLoader(FeatureLoader):
         if self.exchange is not None:
             self.exchange.lists.leave()
 
+    def leave_rows(self) -> None:
+        """As FeatureLoader.leave_rows()."""
+        with self._replaying:
+            if self.exchange is not None and not self._is_lost:
+                self.exchange.rows.leave()
+
     def forget_announced(self) -> None:
         """Drops announced batches that were not requested. If there are any, earlier plans count on
         them: the cache starts cold, and requested rows that nobody awaited are dropped. Every rank
         must call it, not necessarily after as many batches."""
         with self._replaying, self._planning:
-            if self._is_closed or (self._failure and not self._left_by_peer):
+            if self._is_lost:
                 return
             starts_cold = bool(self._announced)
             if self.exchange is not None:

@@ -172,6 +172,10 @@ class FeatureLoader(RowSource):
     def leave(self) -> None:
         """Ends announcements until forget_announced(). Callable from any thread."""
 
+    def leave_rows(self) -> None:
+        """Ends deliveries until forget_announced(). Precondition: no result() is in progress, and
+        none follows."""
+
     def forget_announced(self) -> None:
         """Drops announced batches that were not started."""
 

@@ -106,5 +106,12 @@ class RowSource(ABC):
         """Ends announcements until forget_announced(), so that no other rank waits for one."""
 
     @abstractmethod
+    def leave_rows(self) -> None:
+        """Ends deliveries until forget_announced(), so that no other rank waits for rows.
+
+        Precondition: no result() is in progress, and none follows.
+        """
+
+    @abstractmethod
     def forget_announced(self) -> None:
         """Drops announced batches that were not started."""

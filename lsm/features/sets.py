@@ -133,6 +133,11 @@ class FeatureSets(RowSource):
         for loader in self._loaders:
             loader.leave()
 
+    def leave_rows(self) -> None:
+        """As RowSource.leave_rows()."""
+        for loader in self._loaders:
+            loader.leave_rows()
+
     def forget_announced(self) -> None:
         """As RowSource.forget_announced()."""
         for loader in self._loaders:

@@ -67,7 +67,7 @@ class Pipeline:
         self._to_complete: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
         self._completed: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
-        self._threads: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []  # the reader is the first
         self._num_samplers = min(policy.num_threads, len(self._iterations))
         try:
             with starting("loader.num_threads", policy.num_threads):
@@ -106,7 +106,11 @@ class Pipeline:
             self._to_sample.put(None)
         self._to_complete.put(None)
         self._rows.leave()
-        for thread in self._threads:
+        for thread in self._threads[1:]:
+            thread.join(self._rows_secs)
+        # The reader may wait for ids of ranks that wait for rows of this one.
+        self._rows.leave_rows()
+        for thread in self._threads[:1]:
             thread.join(self._rows_secs)
 
     def _next(self, iteration: int) -> Prepared:

@@ -118,6 +118,7 @@ def left_case(context):
         context.group(3, transport="gloo")
         return None
     stream = context.group(3, transport="gloo").ids
+    stream.start_over()
     first, second = torch.arange(63), torch.arange(10) + context.rank
     if context.rank < 2:
         for peer in stream.peers:
@@ -125,6 +126,7 @@ def left_case(context):
         with pytest.raises(PeerLeftError, match="rank 2 left the epoch"):
             stream.receive(Kind.IDS, 0)  # of rank 0 or 1, and then what rank 2 says
     stream.end()
+    stream.start_over()
     for peer in stream.peers:
         stream.send(peer, Kind.IDS, 0, payload=second)
     messages = stream.receive(Kind.IDS, 0)
@@ -135,3 +137,32 @@ def left_case(context):
 def test_a_list_that_was_sent_before_a_rank_left_is_not_taken_for_the_next(ranks):
     for rank, answer in enumerate(ranks.check(left_case)[:3]):
         assert answer == {peer: list(range(peer, peer + 10)) for peer in range(3) if peer != rank}
+
+
+def late_case(context, transport):
+    """Rank 0 leaves while it waits for a list: another thread ends the session. Rank 1 has left."""
+    from lsm.comm.messages import Kind, PeerLeftError
+
+    group = context.group(2, transport=transport)
+    if group is None:
+        return None
+    stream = group.ids
+    stream.start_over()
+    peer = 1 - context.rank
+    if context.rank == 0:
+        stream.send(peer, Kind.IDS, 0, [7])
+        stream.end()
+        with pytest.raises(PeerLeftError, match="rank 1 left the epoch"):
+            stream.receive(Kind.IDS, 0)
+    else:
+        stream.end()
+    stream.start_over()
+    stream.send(peer, Kind.IDS, 0, [8])
+    message = stream.receive(Kind.IDS, 0)[peer]
+    stream.settle(1)
+    return message.values[0]
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_a_rank_that_leaves_takes_no_list_of_the_next_session(ranks, transport):
+    assert ranks.check(late_case, transport)[:2] == [8, 8]

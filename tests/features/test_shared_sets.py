@@ -152,8 +152,14 @@ def test_epochs_may_be_left_early_by_all_ranks(ranks, typed_store, transport):
     assert all(count > 0 for count in hits)
 
 
-def test_a_rank_that_leaves_alone_is_an_error_of_the_others(few_ranks, typed_store):
-    answers = few_ranks.run(epochs_case, typed_store, [[1, 4, 4], 1], {})
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize(("prefetch", "idle_secs"), [((2, 2, 2), 0), ((5, 1, 1), 0.5)])
+def test_a_rank_that_leaves_alone_is_an_error_of_the_others(
+    few_ranks, typed_store, transport, prefetch, idle_secs
+):
+    """Also while it waits, far ahead, for ids of ranks that wait for its rows."""
+    case = typed_store, [[1, 4, 4], 1], {"transport": transport}, prefetch, idle_secs
+    answers = few_ranks.run(epochs_case, *case)
     for answer in answers[1:]:
         with pytest.raises(PeerError, match=r"rank \d left the epoch while .* were awaited"):
             raise answer

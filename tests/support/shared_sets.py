@@ -1,5 +1,6 @@
 """Cases of ranks that share the rows of a store with types, of three sizes."""
 
+import time
 from unittest import mock
 
 import torch
@@ -132,13 +133,14 @@ def rows_case(context, path, size, comm, engine, cache, gpu=False):
     return delivered, stats
 
 
-def epochs_case(context, path, taken, comm):
+def epochs_case(context, path, taken, comm, prefetch=(2,) * 4, idle_secs=0.0):
     """Epochs of NeighborLoader that are left after ``taken`` iterations (a number, or one for each
-    rank), with rows of a shared cache and without a cache."""
+    rank), with rows of a shared cache and without a cache. ``prefetch``: that of each rank.
+    ``idle_secs``: a rank keeps an epoch open for so long after its last iteration."""
     store, sets = open_sets(context, path, context.size, comm, policy="lookahead")
     plain = loader_for(store, context, None)
     with sets, plain:
-        shared = loader_for(store, context, sets)
+        shared = loader_for(store, context, sets, prefetch[context.rank])
         for epoch, count in enumerate(taken):
             count = count[context.rank] if isinstance(count, list) else count
             batches = zip(range(count), shared.iterate(epoch), plain.iterate(epoch), strict=False)
@@ -147,19 +149,20 @@ def epochs_case(context, path, taken, comm):
                 assert list(got.x) == list(expected.x) == list(WIDTHS)
                 for name, rows in expected.x.items():
                     assert torch.equal(got.x[name], rows), (context.rank, epoch, name)
+            time.sleep(idle_secs)
         return sets.stats()["cache_hits"]
 
 
-def loader_for(store, context, sets):
+def loader_for(store, context, sets, prefetch=2):
     import lsm
 
     return lsm.NeighborLoader(
         store,
         [5, 3],
         ("paper", "train"),
-        20,
+        10,
         shuffle=True,
-        prefetch=2,
+        prefetch=prefetch,
         rank=context.rank,
         world_size=context.size,
         features=sets,
