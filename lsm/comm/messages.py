@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -49,6 +49,7 @@ _AWAITED = {
     Kind.ROWS: "the rows of iteration {}",
     Kind.END: "the end of its epoch",
 }
+_RECEIPT = "its receipt of a message"
 
 
 class PeerLeftError(PeerError):
@@ -147,11 +148,13 @@ class MessageStream:
 
     def send_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts sending a further piece of payload. Precondition: the peer expects it."""
-        return self.group.send([payload], peer, self._channel)
+        with self._connected(peer, _RECEIPT):
+            return self.group.send([payload], peer, self._channel)
 
     def receive_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts receiving a piece that send_part() sends."""
-        return self.group.recv([payload], peer, self._channel)
+        with self._connected(peer, "a part of its message"):
+            return self.group.recv([payload], peer, self._channel)
 
     def finish_part(self, peer: int, work: torch_dist.Work, kind: Kind, iteration: int) -> None:
         """Blocks until a send_part() or receive_part() has ended."""
@@ -163,13 +166,13 @@ class MessageStream:
         self.skip_older()
         awaited = _AWAITED[kind].format(iteration)
         for peer in self.peers:
-            self._ask(peer)
+            self._ask(peer, awaited)
         messages: dict[int, Message] = {}
         under_way: list[tuple[int, torch_dist.Work]] = []
         try:
             for peer in self.peers:
                 header = self._next_header(peer, awaited)
-                payload, work = self._start_payload(peer, header)
+                payload, work = self._start_payload(peer, header, awaited)
                 if work is not None:
                     under_way.append((peer, work))
                 if header[:2] != [kind, iteration]:
@@ -214,16 +217,17 @@ class MessageStream:
 
     def skip_older(self) -> None:
         """Drops messages of earlier sessions. Blocks until every peer has ended these."""
+        awaited = _AWAITED[Kind.END]
         for peer in self.peers:
             while self._ended[peer] < self._session:
-                self._ask(peer)
+                self._ask(peer, awaited)
                 try:
-                    header = self._next_header(peer, _AWAITED[Kind.END])
+                    header = self._next_header(peer, awaited)
                 except PeerLeftError:
                     continue
-                _, work = self._start_payload(peer, header)
+                _, work = self._start_payload(peer, header, awaited)
                 if work is not None:
-                    self._wait(peer, work, _AWAITED[Kind.END])
+                    self._wait(peer, work, awaited)
 
     def fail(self, error: BaseException, *, wait: bool) -> None:
         """Sends ``error`` to the peers. ``wait``: blocks, for at most some seconds, until they have
@@ -253,23 +257,24 @@ class MessageStream:
             with self._sending:
                 self._boxes.send(peer, words, secs)
         except ConnectionError as error:
-            raise self._gone(peer, "its receipt of a message") from error
+            raise self._gone(peer, _RECEIPT) from error
         except TimeoutError as error:
             raise self._too_late(peer, "a message", "confirm") from error
 
     def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
-        with self._sending:
+        with self._sending, self._connected(peer, _RECEIPT):
             works = [self.group.send([part], peer, self._channel) for part in parts]
             self._sent.append(_Sent((self._num_ended, iteration), peer, works, parts))
 
-    def _ask(self, peer: int) -> None:
+    def _ask(self, peer: int, awaited: str) -> None:
         """Starts receiving a header. A receive that was started and not read is kept for the next
         call, so that an error of one peer loses no message of another."""
         if peer in self.local:
             return
         if peer not in self._headers and self._ended[peer] <= self._session:
             header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
-            work = self.group.recv([header], peer, self._channel)
+            with self._connected(peer, awaited):
+                work = self.group.recv([header], peer, self._channel)
             self._headers[peer] = (header, work)
 
     def _next_header(self, peer: int, awaited: str) -> list[int]:
@@ -282,7 +287,7 @@ class MessageStream:
             self._ended[peer] += 1
             raise self._left(peer, awaited)
         if header[0] == Kind.ERROR:
-            payload, work = self._start_payload(peer, header)
+            payload, work = self._start_payload(peer, header, "its error")
             if work is not None:
                 self._wait(peer, work, "its error")
             text = b"" if payload is None else bytes(payload.tolist())
@@ -319,14 +324,15 @@ class MessageStream:
         )
 
     def _start_payload(
-        self, peer: int, header: list[int]
+        self, peer: int, header: list[int], awaited: str
     ) -> tuple[torch.Tensor | None, torch_dist.Work | None]:
         if header[2] == 0:
             return None, None
         if peer in self.local:
             return torch.tensor(header[_HEADER_WORDS:]).view(torch.uint8)[: header[2]], None
         payload = torch.empty(header[2], dtype=torch.uint8)
-        return payload, self.group.recv([payload], peer, self._channel)
+        with self._connected(peer, awaited):
+            return payload, self.group.recv([payload], peer, self._channel)
 
     def _wait(self, peer: int, work: torch_dist.Work, awaited: str, verb: str = "send") -> None:
         start = time.monotonic()
@@ -336,6 +342,14 @@ class MessageStream:
         except RuntimeError as error:
             if time.monotonic() - start >= 0.95 * self._timeout_secs:
                 raise self._too_late(peer, awaited, verb) from error
+            raise self._gone(peer, awaited) from error
+
+    @contextlib.contextmanager
+    def _connected(self, peer: int, awaited: str) -> Iterator[None]:
+        """Names ``peer`` in an error of a connection that is lost as a message starts."""
+        try:
+            yield
+        except RuntimeError as error:
             raise self._gone(peer, awaited) from error
 
     def _too_late(self, peer: int, awaited: str, verb: str) -> TimeoutError:

@@ -1,8 +1,13 @@
 """The exchange between ranks equals the naive one, bit for bit, on every rank."""
 
+import os
+import select
+
 import pytest
 import torch
+import torch.distributed as torch_dist
 
+from lsm.distributed.watchdog import PeerError
 from lsm.reference.hashing import owner as reference_owner
 from support.comm_ranks import deliver
 from support.request_lists import KINDS, NUM_NODES, features, lists
@@ -166,3 +171,45 @@ def late_case(context, transport):
 @pytest.mark.parametrize("transport", ["shm", "gloo"])
 def test_a_rank_that_leaves_takes_no_list_of_the_next_session(ranks, transport):
     assert ranks.check(late_case, transport)[:2] == [8, 8]
+
+
+def lost_case(context):
+    """The errors of rank 0 with rank 1, which ends between the header and the payload of a list."""
+    from lsm.comm.messages import Kind
+
+    group = context.group(2, transport="gloo")
+    if group is None:
+        return None
+    stream, processes = group.ids, [0, 0]
+    torch_dist.all_gather_object(processes, os.getpid(), stream.group)
+    if context.rank == 1:
+        stream._start(0, 0, [torch.tensor([Kind.IDS, 0, 80, *[0] * 7])])
+        stream.flush()
+        os._exit(1)
+    poll = select.poll()
+    poll.register(os.pidfd_open(processes[1]), select.POLLIN)
+    assert poll.poll(20_000), "rank 1 has ended"
+    errors = []
+    for act in (
+        lambda: stream.receive(Kind.IDS, 0),
+        lambda: stream.send(1, Kind.IDS, 0),
+        lambda: stream.receive_part(1, torch.empty(8)),
+        lambda: stream.send_part(1, torch.empty(8)),
+    ):
+        try:
+            act()
+        except RuntimeError as error:
+            errors.append(error)
+    return errors
+
+
+def test_a_connection_that_is_lost_names_the_rank(few_ranks):
+    errors = few_ranks.run(lost_case)[0]
+    assert [type(error) for error in errors] == [PeerError] * 4
+    for error, awaited in zip(
+        errors,
+        ("its ids of iteration 0", "its receipt of a message", "a part of its message", "its rec"),
+        strict=True,
+    ):
+        assert str(error).startswith("rank 1 ended, or gave up waiting for another rank, while ")
+        assert awaited in str(error)
