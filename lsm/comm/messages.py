@@ -29,7 +29,7 @@ _LAST = 2**62  # the iteration of messages that end a session
 # machine can read them later, too.
 _LAST_SECS = 5.0
 _LOCAL_SECS = 1.0
-_TEXT_SECS = 0.2
+_TEXT_SECS = 1.0
 _TEXT_BYTES = 4096  # of an error; a mailbox has room for that
 
 
