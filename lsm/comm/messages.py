@@ -319,8 +319,8 @@ class MessageStream:
 
     def _left(self, peer: int, awaited: str) -> PeerLeftError:
         return PeerLeftError(
-            f"{self.name(peer)} left the epoch while {awaited} were awaited; its own error, if it "
-            "had one, is above; without one, every rank must leave an epoch at the same iteration"
+            f"{self.name(peer)} left the epoch before it sent {awaited}; its own error, if it had "
+            "one, is above; without one, every rank must leave an epoch at the same iteration"
         )
 
     def _start_payload(
@@ -360,8 +360,8 @@ class MessageStream:
 
     def _gone(self, peer: int, awaited: str) -> PeerError:
         return PeerError(
-            f"{self.name(peer)} ended, or gave up waiting for another rank, while {awaited} were "
-            "awaited; its own error, if it had one, is above"
+            f"{self.name(peer)} ended, or gave up waiting for another rank, before it sent "
+            f"{awaited}; its own error, if it had one, is above"
         )
 
 
