@@ -191,8 +191,16 @@ class MessageStream:
             self._wait(peer, work, awaited)
         return messages
 
+    @property
+    def has_ended(self) -> bool:
+        """True if this rank has ended the session that it reads."""
+        return self._num_ended > self._session
+
     def end(self) -> None:
-        """Ends this session on this rank and tells the peers. Does not block."""
+        """Ends this session on this rank and tells the peers. Does not block. A second call does
+        nothing until start_over()."""
+        if self.has_ended:
+            return
         for peer in self.peers:
             # On a lost connection, peers that wait for this rank notice by themselves.
             with contextlib.suppress(RuntimeError, TimeoutError):

@@ -36,7 +36,6 @@ class RequestLists:
         self._stream.start_over()
         self._num_requests = 0  # of this session
         self._asking = threading.Lock()
-        self._left = False
 
     def request(self, ids: torch.Tensor) -> Request:
         """Requests ``ids`` ([n] int64) from their owners and collects the requests to this rank.
@@ -46,7 +45,7 @@ class RequestLists:
         memory, address = self._lists.take(len(ids)) if self._local else (None, [])
         bucketed, positions, starts = self._owners.bucket(ids, self._threads, out=memory)
         with self._asking:
-            if self._left:
+            if self._stream.has_ended:
                 raise PeerLeftError("this rank has left the epoch")
             for peer in self._stream.peers:
                 begin, end = starts[peer], starts[peer + 1]
@@ -80,15 +79,12 @@ class RequestLists:
         """Tells the peers that this rank makes no more requests in this session. Callable from any
         thread; does not block. A request() in progress may fail."""
         with self._asking:
-            if not self._left:
-                self._left = True
-                self._stream.end()
+            self._stream.end()
 
     def start_over(self) -> None:
         """Begins the next session. Precondition: no request() is in progress."""
         self._stream.start_over()
         self._num_requests = 0
-        self._left = False
 
     def _list_of(self, peer: int, message: Message) -> torch.Tensor:
         """The ids that ``peer`` requests."""

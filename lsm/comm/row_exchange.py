@@ -31,8 +31,7 @@ class RowExchange:
         self._link_to = {peer: link for link in links for peer in link.peers}
         self._needs_shared_batch = any(link.needs_shared_batch for link in links)
         self._stream = group.rows
-        self._stream.start_over()
-        self._left = False
+        self.start_over()
 
     @property
     def links(self) -> dict[int, str]:
@@ -92,13 +91,10 @@ class RowExchange:
     def leave(self) -> None:
         """Tells the peers that this rank delivers no more rows in this session. Does not block.
         Precondition: no other method is called until start_over()."""
-        if not self._left:
-            self._left = True
-            self._stream.end()
+        self._stream.end()
 
     def start_over(self) -> None:
         """Begins the next session."""
-        self._left = False
         self._stream.start_over()
 
     def _count_time(self, request: Request, start: float, waited: float) -> None:
