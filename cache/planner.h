@@ -51,8 +51,6 @@ class Planner {
 
   int64_t num_pushed() const { return num_pushed_; }
   int64_t num_planned() const { return num_planned_; }
-  const IdMap& static_ids() const { return static_ids_; }
-  const IdMap& constant_ids() const { return constant_ids_; }
   int64_t line_bytes() const { return sets_->num_bytes(); }
   int64_t window_bytes() const;
   int64_t victim_bytes() const { return victims_.num_bytes() + sets_->victim_bytes(); }

@@ -80,31 +80,25 @@ class PolicyCache final : public SetCache {
     constexpr uint32_t kScoresAhead = 24;
     constexpr int64_t kSetsAhead = 4;
     const uint32_t last = candidates.offsets[end];
+    std::vector<Arrival> arrivals;  // of one set
     for (int64_t set = begin; set < end; ++set) {
       const int64_t later = std::min(set + kSetsAhead, end - 1);
       if (candidates.offsets[later] != candidates.offsets[later + 1]) prefetch_set(later);
       SetView<Policy> view = view_of(set);
       Turn turn = {candidates.t, static_cast<uint32_t>(set), 0};
+      arrivals.clear();
       for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
         if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].access.id);
         const Access& row = candidates.rows[i].access;
         const Newcomer newcomer = {row.id, row.next_use, score_of(row.id)};
-        const Placement placement = cache::place(OneLane(), policy_, view, turn, newcomer);
-        if (placement.way < 0) {
-          candidates.lines[i] = -1;
-          candidates.leaving[i] = {row.id, row.next_use, row.next_position, candidates.t + 1,
-                                   newcomer.score};
-          continue;
+        if constexpr (RanksNewcomers<Policy>) {
+          arrivals.push_back({policy_.key(newcomer, turn), i, newcomer.score});
+        } else {
+          settle(candidates, i, set, newcomer,
+                 cache::place(OneLane(), policy_, view, turn, newcomer));
         }
-        const int64_t line = set * ways_ + placement.way;
-        prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
-        candidates.lines[i] = line;
-        candidates.leaving[i] = {placement.evicted_id, placement.evicted_next_use, 0,
-                                 placement.evicted_touched, placement.evicted_score};
-        if (!keeps_positions_) continue;
-        candidates.leaving[i].next_position =
-            std::exchange(next_positions_[line], row.next_position);
       }
+      if constexpr (RanksNewcomers<Policy>) settle_best(candidates, &arrivals, view, turn);
     }
   }
 
@@ -129,6 +123,52 @@ class PolicyCache final : public SetCache {
   using Line = typename Policy::Line;
   using State = typename Policy::State;
   static constexpr int64_t kMaxPrefetchBytes = 1024;  // of one set; a larger one streams
+
+  /// A newcomer of a policy that ranks them.
+  struct Arrival {
+    uint64_t key;
+    uint32_t candidate;
+    uint32_t score;
+
+    /// Placed before `other`.
+    bool operator<(const Arrival& other) const {
+      return key != other.key ? key > other.key : candidate < other.candidate;
+    }
+  };
+
+  /// Places the newcomers of a set from the best on, until one is turned away, as then are all.
+  void settle_best(const Candidates& candidates, std::vector<Arrival>* arrivals,
+                   SetView<Policy>& view, Turn& turn) {
+    std::sort(arrivals->begin(), arrivals->end());
+    Placement placement = {.way = 0};
+    for (const Arrival& arrival : *arrivals) {
+      const Access& row = candidates.rows[arrival.candidate].access;
+      const Newcomer newcomer = {row.id, row.next_use, arrival.score};
+      if (placement.way >= 0) {
+        placement = cache::place(OneLane(), policy_, view, turn, newcomer);
+      }
+      settle(candidates, arrival.candidate, turn.set, newcomer, placement);
+    }
+  }
+
+  /// Writes the outcome of candidate i of `set`.
+  void settle(const Candidates& candidates, uint32_t i, int64_t set, const Newcomer& newcomer,
+              const Placement& placement) {
+    const Access& row = candidates.rows[i].access;
+    if (placement.way < 0) {
+      candidates.lines[i] = -1;
+      candidates.leaving[i] = {row.id, row.next_use, row.next_position, candidates.t + 1,
+                               newcomer.score};
+      return;
+    }
+    const int64_t line = set * ways_ + placement.way;
+    prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
+    candidates.lines[i] = line;
+    candidates.leaving[i] = {placement.evicted_id, placement.evicted_next_use, 0,
+                             placement.evicted_touched, placement.evicted_score};
+    if (!keeps_positions_) return;
+    candidates.leaving[i].next_position = std::exchange(next_positions_[line], row.next_position);
+  }
 
   /// A look-up in flight: its set, and the fingerprint of its id.
   struct Probe {

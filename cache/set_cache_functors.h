@@ -152,11 +152,13 @@ struct ListFar {
 struct MovesRef {
   int64_t* line;     // [n] -1: none
   uint8_t* evicts;   // [n] whether a row leaves the line
+  uint64_t* order;   // [n] work memory: the lowest is placed next, kNoKey: it was
   Leaving* leaving;  // [n], or null
   int64_t* counts;   // evictions, bypasses; 0 before
 };
 
-/// A warp per candidate. The first of each set decides for all of the set.
+/// A warp per candidate. The first of each set decides for all of the set, in request order or, if
+/// the policy ranks newcomers, from the best on.
 template <class Policy>
 struct PlaceRows {
   SetsRef<Policy> sets;
@@ -173,31 +175,76 @@ struct PlaceRows {
     if (set == sets.num_sets || (i > 0 && keys[i - 1] == set)) return;
     SetView<Policy> view = sets.view_of(set);
     Turn turn = {rows.t, set, 0};
-    int64_t num_evicted = 0, num_bypassed = 0;  // as the first lane counts them
-    for (int64_t j = i; j < count && keys[j] == set; ++j) {
-      const Access& row = rows.row(positions[j]);
-      const Newcomer newcomer = {row.id, row.next_use, Policy::kNeedsScore ? scores.of(row.id) : 0};
-      const Placement placed = place(lanes, sets.policy, view, turn, newcomer);
-      lanes.each([&](int lane) {
-        if (lane != 0) return;
-        const bool evicts = placed.way >= 0 && placed.evicted_id != kEmptyTag;
-        const int64_t line = placed.way < 0 ? -1 : int64_t{set} * sets.ways + placed.way;
-        moves.line[j] = line;
-        moves.evicts[j] = evicts;
-        num_evicted += evicts;
-        num_bypassed += line < 0;
-        if (moves.leaving == nullptr) return;
-        // Nobody asks for positions.
-        moves.leaving[j] = line < 0 ? Leaving{row.id, row.next_use, 0, rows.t + 1, newcomer.score}
-                                    : Leaving{placed.evicted_id, placed.evicted_next_use, 0,
-                                              placed.evicted_touched, placed.evicted_score};
-      });
+    int64_t end = i + 1;
+    while (end < count && keys[end] == set) ++end;
+    int64_t num_placed = 0;
+    if constexpr (RanksNewcomers<Policy>) {
+      num_placed = place_best(lanes, view, turn, i, end);
+    } else {
+      for (int64_t j = i; j < end; ++j) num_placed += settle(lanes, view, turn, j);
     }
+    const int64_t num_bypassed = end - i - num_placed;
     lanes.each([&](int lane) {
       if (lane != 0) return;
-      if (num_evicted > 0) atomic_add(&moves.counts[0], num_evicted);
+      if (turn.evictions > 0) atomic_add(&moves.counts[0], int64_t{turn.evictions});
       if (num_bypassed > 0) atomic_add(&moves.counts[1], num_bypassed);
     });
+  }
+
+ private:
+  /// Places candidates [begin, end) from the best on, until one is turned away, as then are all.
+  /// Returns how many got a line.
+  template <class Lanes>
+  LSM_HOST_DEVICE int64_t place_best(const Lanes& lanes, SetView<Policy>& view, Turn& turn,
+                                     int64_t begin, int64_t end) const {
+    const auto each = [&](const auto& body) {
+      lanes.each([&](int lane) {
+        for (int64_t j = begin + lane; j < end; j += Lanes::kLanes) body(j);
+      });
+    };
+    each([&](int64_t j) { moves.order[j] = kNoKey - 1 - sets.policy.key(newcomer(j), turn); });
+    int64_t num_placed = 0;
+    while (num_placed < end - begin) {
+      const int64_t j = begin + first_lowest(lanes, static_cast<int32_t>(end - begin),
+                                             [&](int32_t k) { return moves.order[begin + k]; });
+      if (!settle(lanes, view, turn, j)) break;
+      lanes.each([&](int lane) {
+        if (lane == 0) moves.order[j] = kNoKey;
+      });
+      ++num_placed;
+    }
+    each([&](int64_t j) {
+      if (moves.order[j] != kNoKey) write(j, newcomer(j), Placement());
+    });
+    return num_placed;
+  }
+
+  /// Returns whether candidate j got a line.
+  template <class Lanes>
+  LSM_HOST_DEVICE bool settle(const Lanes& lanes, SetView<Policy>& view, Turn& turn,
+                              int64_t j) const {
+    const Newcomer row = newcomer(j);
+    const Placement placed = place(lanes, sets.policy, view, turn, row);
+    lanes.each([&](int lane) {
+      if (lane == 0) write(j, row, placed);
+    });
+    return placed.way >= 0;
+  }
+
+  LSM_HOST_DEVICE Newcomer newcomer(int64_t j) const {
+    const Access& row = rows.row(positions[j]);
+    return {row.id, row.next_use, Policy::kNeedsScore ? scores.of(row.id) : 0};
+  }
+
+  /// Writes the outcome of candidate j. Nobody asks for positions.
+  LSM_HOST_DEVICE void write(int64_t j, const Newcomer& row, const Placement& placed) const {
+    const bool evicts = placed.way >= 0 && placed.evicted_id != kEmptyTag;
+    moves.line[j] = placed.way < 0 ? -1 : int64_t{keys[j]} * sets.ways + placed.way;
+    moves.evicts[j] = evicts;
+    if (moves.leaving == nullptr) return;
+    moves.leaving[j] = placed.way < 0 ? Leaving{row.id, row.next_use, 0, rows.t + 1, row.score}
+                                      : Leaving{placed.evicted_id, placed.evicted_next_use, 0,
+                                                placed.evicted_touched, placed.evicted_score};
   }
 };
 

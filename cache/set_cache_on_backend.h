@@ -184,6 +184,7 @@ class SetCacheOnBackend final : public GpuSetCache {
     const int bits = std::bit_width(num_sets_);  // num_sets_ itself is a key
     backend_->sort_pairs(rows.key, keys, rows.position, positions, count, bits);
     const MovesRef moves = {arrays.line.grow(count), arrays.evicts.grow(count),
+                            sets_->ranks_newcomers() ? order_.grow(count) : nullptr,
                             victims_.is_on() ? leaving_.grow(count) : nullptr, counts_.data()};
     sets_->place(scores_ref(), rows, keys, positions, count, moves);
   }
@@ -257,6 +258,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<uint32_t> key_{*backend_};
   Array<uint32_t> position_{*backend_};
   Array<uint32_t> sorted_key_{*backend_};
+  Array<uint64_t> order_{*backend_};
   Array<Leaving> leaving_{*backend_};
   Array<int64_t> miss_id_{*backend_};
   Array<int64_t> victim_position_{*backend_};

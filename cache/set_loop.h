@@ -17,13 +17,34 @@ struct Placement {
   uint32_t evicted_score = 0;      // if the policy needs scores
 };
 
-/// The lowest of the ways that lanes found (-1: none), or -1.
-template <class Lanes>
-LSM_HOST_DEVICE int32_t lowest_way(const Lanes& lanes,
-                                   const typename Lanes::template Var<int32_t>& found) {
-  typename Lanes::template Var<uint64_t> ways;
-  lanes.each([&](int lane) { ways[lane] = static_cast<uint32_t>(found[lane]); });
-  return static_cast<int32_t>(lanes.min(ways));  // -1 is the largest
+/// The key of what cannot be chosen. No policy has a key so high.
+inline constexpr uint64_t kNoKey = ~uint64_t{0};
+
+/// The first of [0, count) whose key_of(i) is lowest, or -1 if all are kNoKey.
+template <class Lanes, class KeyOf>
+LSM_HOST_DEVICE int32_t first_lowest(const Lanes& lanes, int32_t count, const KeyOf& key_of) {
+  typename Lanes::template Var<int32_t> found;
+  typename Lanes::template Var<uint64_t> keys;
+  lanes.each([&](int lane) {
+    int32_t lowest = -1;
+    uint64_t lowest_key = kNoKey;
+    for (int32_t i = lane; i < count; i += Lanes::kLanes) {
+      // Without branches, since the lowest is unpredictable.
+      const uint64_t key = key_of(i);
+      const bool is_lower = key < lowest_key;
+      lowest = is_lower ? i : lowest;
+      lowest_key = is_lower ? key : lowest_key;
+    }
+    found[lane] = lowest;
+    keys[lane] = lowest_key;
+  });
+  if constexpr (Lanes::kLanes == 1) return found[0];
+  const uint64_t key = lanes.min(keys);
+  lanes.each([&](int lane) {
+    // -1 is the largest.
+    keys[lane] = static_cast<uint32_t>(keys[lane] == key ? found[lane] : -1);
+  });
+  return static_cast<int32_t>(lanes.min(keys));
 }
 
 /// The lowest of `ways` ways for which holds(way) is true, or -1. The lanes vote on kLanes ways at
@@ -52,27 +73,14 @@ LSM_HOST_DEVICE int32_t empty_way(const Lanes& lanes, const SetView<Policy>& set
 template <class Lanes, class Policy>
 LSM_HOST_DEVICE int32_t pick_victim(const Lanes& lanes, const Policy& policy, SetView<Policy>& set,
                                     const Turn& turn) {
-  typename Lanes::template Var<int32_t> found;
   if constexpr (requires { policy.key(set.lines[0], turn); }) {
-    typename Lanes::template Var<uint64_t> keys;
-    lanes.each([&](int lane) {
-      int32_t lowest = -1;
-      uint64_t lowest_key = ~uint64_t{0};
-      for (int32_t way = lane; way < set.ways; way += Lanes::kLanes) {
-        // Without branches, since the lowest line is unpredictable.
-        const uint64_t key = policy.key(set.lines[way], turn);
-        const bool is_lower = set.can_evict(way, turn) & (key < lowest_key);
-        lowest = is_lower ? way : lowest;
-        lowest_key = is_lower ? key : lowest_key;
-      }
-      found[lane] = lowest;
-      keys[lane] = lowest_key;
+    return first_lowest(lanes, set.ways, [&](int32_t way) {
+      const uint64_t key = policy.key(set.lines[way], turn);
+      if constexpr (RanksNewcomers<Policy>) return key;
+      return set.can_evict(way, turn) ? key : kNoKey;
     });
-    if constexpr (Lanes::kLanes == 1) return found[0];
-    const uint64_t key = lanes.min(keys);
-    lanes.each([&](int lane) { found[lane] = keys[lane] == key ? found[lane] : -1; });
-    return lowest_way(lanes, found);
   } else {
+    typename Lanes::template Var<int32_t> found;
     lanes.each([&](int lane) {
       if (lane == 0) found[lane] = policy.pick_victim(set, turn);
     });
@@ -80,7 +88,9 @@ LSM_HOST_DEVICE int32_t pick_victim(const Lanes& lanes, const Policy& policy, Se
   }
 }
 
-/// Inserts `row` into the lowest empty way, or over the policy's victim, or not at all.
+/// Inserts `row` into the lowest empty way, or over the policy's victim, or not at all. If the
+/// policy ranks newcomers, those with a higher key come before it, and once a row is not inserted,
+/// none of the others is.
 template <class Lanes, class Policy>
 LSM_HOST_DEVICE Placement place(const Lanes& lanes, const Policy& policy, SetView<Policy>& set,
                                 Turn& turn, const Newcomer& row) {
@@ -89,8 +99,8 @@ LSM_HOST_DEVICE Placement place(const Lanes& lanes, const Policy& policy, SetVie
   if (placement.way < 0) {
     const int32_t victim = pick_victim(lanes, policy, set, turn);
     if (victim < 0) return placement;
-    if constexpr (Policy::kAdmits) {
-      if (!policy.admits(row, set.lines[victim], turn)) return placement;
+    if constexpr (RanksNewcomers<Policy>) {
+      if (policy.key(row, turn) <= policy.key(set.lines[victim], turn)) return placement;
     }
     placement = {victim, set.lines[victim].next_use, set.lines[victim].touched, set.tags[victim]};
     if constexpr (Policy::kNeedsScore) {

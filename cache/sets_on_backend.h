@@ -23,6 +23,7 @@ class SetsOnBackend {
   virtual bool uses_window() const = 0;
   virtual bool refreshes() const = 0;
   virtual bool needs_scores() const = 0;
+  virtual bool ranks_newcomers() const = 0;
 
   virtual void look_up(const VictimsRef& victims, const BatchRef& rows, int64_t count) = 0;
   virtual void link(const EnteringRef& entering) = 0;
@@ -50,6 +51,7 @@ class PolicySets final : public SetsOnBackend {
   bool uses_window() const override { return Policy::kNeedsWindow; }
   bool refreshes() const override { return Policy::kRefreshes; }
   bool needs_scores() const override { return Policy::kNeedsScore; }
+  bool ranks_newcomers() const override { return RanksNewcomers<Policy>; }
 
   void look_up(const VictimsRef& victims, const BatchRef& rows, int64_t count) override {
     backend_->for_each_warp(count, LookUp<Policy>{ref(), victims, rows});

@@ -14,15 +14,10 @@ std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
   const bool has_victims = victim_mode(config.victim_mode) != VictimMode::kNone;
   PlannerInput with_trace = input;
   if (kind == PolicyKind::kBelady) with_trace.trace = batches;
-  const bool is_bound =
-      kind == PolicyKind::kBelady && config.num_lines == config.ways && !has_victims;
   // Nothing uses the window's contents then.
   if (!needs_window(kind) && !has_victims) used.window = std::min<int64_t>(used.window, 1);
 
   Planner planner(used, with_trace, std::move(pool));
-  if (is_bound) {
-    return simulate_belady(batches, config.num_lines, planner.static_ids(), planner.constant_ids());
-  }
   const int64_t window = std::max<int64_t>(used.window, 1);
   const int64_t num_batches = static_cast<int64_t>(batches.size());
   std::vector<Counters> counters;

@@ -14,21 +14,15 @@ namespace lsm::cache {
 using Batches = std::span<const std::span<const int64_t>>;
 
 /// The counters of each iteration of `batches`, under the planner that `config` and `input`
-/// describe. 'belady' with a single set and no victim buffer takes simulate_belady().
+/// describe. 'belady' takes `batches` as its trace.
 std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
                                const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
 
-/// Belady's MIN with bypass, fully associative: the counts of a planner with one set of `num_lines`
-/// ways and the policy 'belady', without its scan of all ways per miss. O(log) per request. Rows of
-/// static and constant ids are no candidates.
-std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const IdMap& static_ids,
-                                      const IdMap& constant_ids);
-
-/// The most hits of any cache of `num_lines` rows that knows the trace. After each iteration it
-/// keeps, of all held and read rows, those with the nearest next uses. Unlike simulate_belady() it
-/// may evict a touched line at once, so it bounds every policy at every size, even when a batch is
-/// larger than the cache. An evicted row counts as an eviction, or as a bypass if it was read at
-/// that iteration.
+/// The most hits of any cache of `num_lines` rows that knows the trace: Belady's MIN with bypass,
+/// fully associative. After each iteration it keeps, of all held and read rows, those with the
+/// nearest next uses. The hits are those of a planner with one set and the policy 'belady', without
+/// its scan of all ways. Rows of static and constant ids are no candidates. A row is dropped once
+/// it has no next use: that counts as an eviction, or as a bypass if it was read at that iteration.
 std::vector<Counters> simulate_optimal(Batches batches, int64_t num_lines, const IdMap& static_ids,
                                        const IdMap& constant_ids);
 

@@ -56,7 +56,7 @@ struct SetView {
   uint64_t* extra;  // [Policy::extra_words(ways)]
   int32_t ways;
 
-  /// Lines touched or inserted at t are never evicted at t.
+  /// Lines touched or inserted at t are not evicted at t, but by a policy that ranks newcomers.
   LSM_HOST_DEVICE bool can_evict(int32_t way, const Turn& turn) const {
     return lines[way].touched != turn.t + 1;
   }
@@ -69,14 +69,12 @@ LSM_HOST_DEVICE constexpr uint64_t next_use_rank(uint32_t next_use) {
 
 /// Defaults of a policy. A policy is trivially copyable and has either key(line, turn), where the
 /// lowest key is evicted first, or pick_victim(set, turn), which returns a way, or -1 if no line
-/// can be evicted. With kAdmits, a newcomer replaces a victim only if admits(newcomer, victim,
-/// turn); such a policy has a key. With kNeedsScore, score(line) is the score of a line, and
-/// set_score(line, score) replaces it.
+/// can be evicted. With key(newcomer, turn) too it ranks newcomers. With kNeedsScore, score(line)
+/// is the score of a line, and set_score(line, score) replaces it.
 struct PolicyDefaults {
   static constexpr bool kNeedsWindow = false;
   static constexpr bool kNeedsScore = false;
   static constexpr bool kRefreshes = false;
-  static constexpr bool kAdmits = false;
 
   using Line = cache::Line<2>;
   struct State {};
@@ -88,6 +86,15 @@ struct PolicyDefaults {
   LSM_HOST_DEVICE void refresh(AnyLine&) const {}
   template <class Policy>
   LSM_HOST_DEVICE void on_insert(SetView<Policy>&, int32_t, const Newcomer&) const {}
+};
+
+/// A policy that compares newcomers with lines. Of the lines of a set and its newcomers, those with
+/// the highest keys stay: the set takes its newcomers from the highest key down, evicts any line
+/// whose key is lower, touched at t or not, and turns the rest away. So it evicts no line that it
+/// inserted at t.
+template <class Policy>
+concept RanksNewcomers = requires(const Policy& policy, const Newcomer& row, const Turn& turn) {
+  policy.key(row, turn);
 };
 
 /// Metadata of one set: tags, reuse data, next positions if they are kept, and the policy's state.

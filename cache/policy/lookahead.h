@@ -1,9 +1,9 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Lookahead (ours; after Belady, 1966): evicts lines without a next use in the window first, by
-// static score, then those with the farthest next use. Admits a newcomer only if its key is higher
-// than the victim's. The next-use chain keeps next uses exact, so there is no refresh. With the
-// window covering the trace and no scores this is Belady's MIN with bypass, per set.
-// Batch-synchrony: newcomers of one iteration are taken in request order, not best first.
+// static score, then those with the farthest next use. Ranks newcomers alike. The next-use chain
+// keeps next uses exact, so there is no refresh. With the window covering the trace and no scores
+// this is Belady's MIN with bypass, per set. Batch-synchrony costs nothing: after an iteration a
+// set holds the best of the lines it had and of the rows that came.
 #pragma once
 
 #include "cache/policy/line.h"
@@ -13,7 +13,6 @@ namespace lsm::cache {
 struct Lookahead : PolicyDefaults {
   static constexpr bool kNeedsWindow = true;
   static constexpr bool kNeedsScore = true;
-  static constexpr bool kAdmits = true;
   using Line = cache::Line<1>;  // word 0: score
 
   LSM_HOST_DEVICE void on_insert(SetView<Lookahead>& set, int32_t way, const Newcomer& row) const {
@@ -24,8 +23,8 @@ struct Lookahead : PolicyDefaults {
   LSM_HOST_DEVICE uint64_t key(const Line& line, const Turn&) const {
     return key_of(line.next_use, line.word[0]);
   }
-  LSM_HOST_DEVICE bool admits(const Newcomer& row, const Line& victim, const Turn& turn) const {
-    return key_of(row.next_use, row.score) > key(victim, turn);
+  LSM_HOST_DEVICE uint64_t key(const Newcomer& row, const Turn&) const {
+    return key_of(row.next_use, row.score);
   }
 
  private:

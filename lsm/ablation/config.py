@@ -129,11 +129,12 @@ class StudyCacheConfig(Section):
     section: ClassVar[str] = "cache"
 
     policies: Annotated[list[str], Field(min_length=1)] = Field(["hybrid", "lookahead", "belady"])
-    """Eviction policies. belady and optimal are upper bounds; none: no cache."""
+    """Eviction policies. belady and optimal know the whole trace: bounds of these sets, and of any
+    cache. none: no cache."""
     sizes: Annotated[list[Multiple], Field(min_length=1)] = Field([10.0, 20.0, 40.0])
     """Lines per rank, in multiples of the mean request list, rounded to a multiple of ways."""
     ways: Positive = 32
-    """Associativity: lines per set. belady and optimal have one set."""
+    """Associativity: lines per set. optimal has one set."""
     windows: Annotated[list[NonNegative], Field(min_length=1)] = Field([256])
     """Iterations whose requests the cache knows ahead."""
     update_periods: Annotated[list[Positive], Field(min_length=1)] = Field([4])

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from lsm.ablation.config import ReadsConfig
-from lsm.ablation.runs import BOUNDS, Combination
+from lsm.ablation.runs import OFFLINE, Combination
 from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions, ConstantOptions, VictimOptions
 from lsm.core.progress import counting
@@ -89,7 +89,7 @@ def read_all(
     progress: bool | None = None,
 ) -> list[dict]:
     """``records`` of ``combinations`` plus MEASURED, one for each of ``config.merge_iterations``.
-    Bounds (belady, optimal) cannot be run and have None there.
+    Policies that know the whole trace (belady, optimal) cannot be run and have None there.
 
     Runs one combination after the other, since they share the disk. Raises RuntimeError if the rows
     differ from the store's (``config.check``), or if the hits of a cache differ from the
@@ -98,7 +98,7 @@ def read_all(
     tasks = [
         (each, record, merge)
         for each, record in zip(combinations, records, strict=True)
-        for merge in ([None] if each.policy in BOUNDS else config.merge_iterations)
+        for merge in ([None] if each.policy in OFFLINE else config.merge_iterations)
     ]
     out = []
     with counting("reading", len(tasks), progress) as advance:

@@ -23,10 +23,10 @@ from lsm.core.units import format_bytes
 SCORED = ("static", "hybrid", "lookahead")
 """Policies that use the static score."""
 
-BOUNDS = ("belady", "optimal")
-"""Upper bounds: fully associative, with the whole trace known. ``belady`` keeps the planner's rules
-(lines touched at an iteration stay); ``optimal`` may evict any row after any iteration, and nothing
-beats it."""
+OFFLINE = ("belady", "optimal")
+"""Those that know the whole trace, so no run can use them. ``belady`` has the sets of the other
+policies and is the bound of all of them without a victim buffer; ``optimal`` is ``belady`` with
+one set, and no cache of as many rows has more hits."""
 
 POLICIES = (*planner.POLICIES, "optimal", "none")
 """``none``: no cache; every request is a miss."""
@@ -81,7 +81,7 @@ class Combination(PlannerOptions):
         """The parameters that this cache ignores, each with a fixed value."""
         if self.policy == "none":
             return _defaults_but(("policy", "mode", "hash")) | {"lines": 0, "constant_score": ""}
-        if self.policy in BOUNDS:
+        if self.policy == "optimal":
             kept = ("policy", "lines", "mode", "hash", "constant_rows", "constant_score")
             unused = {} if self.constant_rows else {"constant_score": ""}
             return _defaults_but(kept) | unused
@@ -115,7 +115,7 @@ class Combination(PlannerOptions):
         planner does not support."""
         if self.policy == "none":
             return None
-        if self.policy in BOUNDS:  # one set of all lines: a bound has neither ways nor a window
+        if self.policy == "optimal":  # one set of all lines
             return planner.PlannerConfig(
                 num_lines=self.lines, ways=max(1, self.lines), policy="belady", window=1
             )

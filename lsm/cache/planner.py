@@ -268,8 +268,7 @@ def simulate(
 ) -> list[dict[str, int]]:
     """The counters of each iteration of a whole trace. Native; releases the GIL.
 
-    Arguments as for :class:`Planner`. ``belady`` takes ``batches`` as its trace; with a single set
-    and no victim buffer it needs no scan over the ways.
+    Arguments as for :class:`Planner`. ``belady`` takes ``batches`` as its trace.
     """
     counters = native.simulate_cache(
         list(batches),
@@ -291,10 +290,8 @@ def simulate_optimal(
 ) -> list[dict[str, int]]:
     """The counters of a fully associative cache of ``num_lines`` that no policy can beat.
 
-    Belady's MIN with bypass, which may evict any row after any iteration. ``belady`` follows the
-    planner's rules: a line touched at t stays at t. The two differ when a batch is not small
-    against the cache. A set-associative policy can then have more hits than a fully associative
-    ``belady``, but never more than this.
+    Belady's MIN with bypass. The hits are those of ``belady`` with one set, found without a scan of
+    its ways.
     """
     return _by_name(native.simulate_optimal(list(batches), num_lines, static_ids, constant_ids))
 

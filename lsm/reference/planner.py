@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lsm.reference.hashing import mix64
-from lsm.reference.policies import POLICIES
+from lsm.reference.policies import POLICIES, RankingPolicy
 from lsm.reference.victim import VictimBuffer
 
 
@@ -220,39 +220,55 @@ class ReferencePlanner:
                 by_set[mix64(node) % self.num_sets].append((position, node))
         moves = Moves()
         for set_ in sorted(by_set):
-            num_evicted = 0
+            placed = self._place(set_, by_set[set_], t)
             for position, node in by_set[set_]:
-                way = self._way_for(node, set_, t, num_evicted)
-                if way is None:
+                if position not in placed:
                     moves.bypassed.append((position, node))
                     moves.leaving.append(node)
                     counters["bypasses"] += 1
                     continue
-                line = set_ * self.ways + way
-                held = self.lines[line]
+                line, held = placed[position]
                 if held is not None:
                     moves.evicted.append((line, held))
                     moves.leaving.append(held)
-                    num_evicted += 1
                     counters["evictions"] += 1
-                self.lines[line] = node
-                self.last_touch[line] = t
-                self.policy.on_insert(set_, way, t)
                 moves.inserted.append((position, line))
         return moves
+
+    def _place(
+        self, set_: int, newcomers: list[tuple[int, int]], t: int
+    ) -> dict[int, tuple[int, int | None]]:
+        """Places a set's (position, node), in request order or, if the policy ranks newcomers, the
+        highest keys first. Returns the line and the node it held, by position."""
+        policy, order = self.policy, newcomers
+        if isinstance(policy, RankingPolicy):
+            order = sorted(order, key=lambda row: policy.node_key(row[1], t), reverse=True)
+        placed: dict[int, tuple[int, int | None]] = {}
+        num_evicted = 0
+        for position, node in order:
+            way = self._way_for(node, set_, t, num_evicted)
+            if way is None:
+                continue
+            line = set_ * self.ways + way
+            placed[position] = line, self.lines[line]
+            num_evicted += self.lines[line] is not None
+            self.lines[line] = node
+            self.last_touch[line] = t
+            policy.on_insert(set_, way, t)
+        return placed
 
     def _way_for(self, node: int, set_: int, t: int, num_evicted: int) -> int | None:
         lines = range(set_ * self.ways, (set_ + 1) * self.ways)
         for way, line in enumerate(lines):
             if self.lines[line] is None:
                 return way
+        policy = self.policy
+        if isinstance(policy, RankingPolicy):
+            way = policy.victim(set_, list(range(self.ways)), t, num_evicted)
+            lower = policy.node_key(self.node_of(set_, way), t) < policy.node_key(node, t)
+            return way if lower else None
         untouched = [way for way, line in enumerate(lines) if self.last_touch[line] != t]
-        if not untouched:
-            return None
-        victim = self.policy.victim(set_, untouched, t, num_evicted)
-        if victim is None or not self.policy.admits(node, set_, victim, t):
-            return None
-        return victim
+        return policy.victim(set_, untouched, t, num_evicted) if untouched else None
 
     def _spill(self, moves: Moves, t: int, counters: dict[str, int]) -> None:
         rows = [(node, self.next_use(node, t)) for node in moves.leaving]

@@ -1,7 +1,8 @@
 """The eviction policies of the planner, one class each, over plain Python containers.
 
 A policy chooses a victim among ``ways``: the untouched ways of a full set, ascending and not empty.
-Without any it is not called, so no pointer, hand or bit moves.
+Without any it is not called, so no pointer, hand or bit moves. A policy that ranks newcomers
+chooses among all ways.
 """
 
 from __future__ import annotations
@@ -35,9 +36,17 @@ class Policy(ABC):
     def victim(self, set_: int, ways: list[int], t: int, num_evicted: int) -> int | None:
         """The way to evict, ``num_evicted`` having left this set at t before; None: bypass."""
 
-    def admits(self, node: int, set_: int, way: int, t: int) -> bool:
-        """True if ``node`` may replace the victim."""
-        return True
+
+class RankingPolicy(Policy):
+    """Compares newcomers with lines: the highest keys of both stay."""
+
+    @abstractmethod
+    def node_key(self, node: int, t: int) -> Any:
+        """Comparable with those of all other nodes, in lines or not."""
+
+    def victim(self, set_: int, ways: list[int], t: int, num_evicted: int) -> int:
+        node_of = self.planner.node_of
+        return min(ways, key=lambda way: (self.node_key(node_of(set_, way), t), way))
 
 
 class RoundRobin(Policy):
@@ -267,19 +276,13 @@ class Hybrid(Refreshed):
         return self.level(set_, way, t), self.planner.score(self.planner.node_of(set_, way))
 
 
-class Lookahead(Keyed):
+class Lookahead(RankingPolicy):
     def node_key(self, node: int, t: int) -> Any:
         next_use = self.planner.next_use(node, t)
         return (0, self.planner.score(node)) if next_use is None else (1, -next_use)
 
-    def key(self, set_: int, way: int, t: int) -> Any:
-        return self.node_key(self.planner.node_of(set_, way), t)
 
-    def admits(self, node: int, set_: int, way: int, t: int) -> bool:
-        return bool(self.node_key(node, t) > self.key(set_, way, t))
-
-
-class Belady(Lookahead):
+class Belady(RankingPolicy):
     def node_key(self, node: int, t: int) -> Any:
         return -(self.planner.next_use_in_trace(node, t) or NEVER)
 

@@ -92,12 +92,7 @@ def reference_counts(trace, combination, rank):
 
 @pytest.mark.parametrize(
     ("policy", "victim"),
-    [
-        (policy, victim)
-        for policy in cache.POLICIES
-        for victim in ("none", "queues", "pool")
-        if policy != "belady" or victim == "none"  # the bound has no victim buffer
-    ],
+    [(policy, victim) for policy in cache.POLICIES for victim in ("none", "queues", "pool")],
 )
 def test_records_are_the_sums_of_the_plain_planner(policy, victim):
     trace = random_trace()

@@ -122,10 +122,10 @@ def test_a_study_with_reads_reports_them_beside_the_hits(tmp_path):
         ],
     )
     records = run_study(config, progress=False)
-    bounds = [record for record in records if record["policy"] == "belady"]
+    bounds = [record for record in records if record["policy"] == "optimal"]
     assert [record["bytes_read"] for record in bounds] == [None]
     assert [r["merge_iterations"] for r in records if r["policy"] == "none"] == [1, 2]
-    assert all(r["bytes_read"] > 0 for r in records if r["policy"] != "belady")
+    assert all(r["bytes_read"] > 0 for r in records if r["policy"] != "optimal")
     out = tmp_path / "out"
     assert json.loads((out / "records.json").read_text()) == records
     with open(out / "records.csv", newline="") as file:

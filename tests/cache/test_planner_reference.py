@@ -269,19 +269,32 @@ def test_lookahead():
         [
             ([1, 2], "1M>0 2M>1"),
             ([3], "3M>1 | 1x"),  # 1 is due at 2, 3 at 3, 2 never
-            ([1, 4], "1C0 4M-"),  # 3 is due, 4 is not
-            ([3, 5], "3C1 5M>0 | 0x"),  # 5 is due at 6, 1 never
-            ([6], "6M-"),  # neither 3 nor 6 is due, and their scores are equal
-            ([7], "7M>1 | 1x"),  # a higher score than 3's
-            ([5, 8], "5C0 8M-"),  # a lower score than 7's
-            ([9], "9M>1 | 1x"),  # batch 10 has entered: 5, which had no next use, is due
+            ([1, 4], "1C0 4M>0 | 0x"),  # neither 1 nor 4 is due, and 4 has a higher score
+            ([3, 5], "3C1 5M>1 | 1x"),  # 5 is due at 6, 3 and 4 never; 4 has a higher score
+            ([6], "6M-"),  # neither 4 nor 6 is due, and their scores are equal
+            ([7], "7M>0 | 0x"),  # a higher score than 4's
+            ([5, 8], "5C1 8M-"),  # a lower score than 5's
+            ([9], "9M>0 | 0x"),  # batch 10 has entered: 5, which had no next use, is due
             ([10], "10M-"),  # 5 is due at 10, 9 at 9, 10 at 11
-            ([9, 12], "9C1 12M-"),  # 5 and 12 are both due at 10
-            ([5, 12], "5C0 12M-"),  # no next use, and a lower score than 9's
-            ([10], "10M>1 | 1x"),
+            ([9, 12], "9C0 12M>0 | 0x"),  # 5 and 12 are both due at 10, 9 never
+            ([5, 12], "5C1 12C0"),
         ],
-        scores=scores_of({1: 2, 3: 3, 4: 9, 5: 5, 6: 3, 7: 4, 8: 1, 9: 1, 10: 2, 12: 0}),
+        scores=scores_of({1: 2, 3: 3, 4: 4, 5: 5, 6: 4, 7: 6, 8: 1, 9: 9, 10: 2, 12: 0}),
         window=4,
+    )
+
+
+def test_lookahead_takes_the_best_newcomers_first():
+    follow(
+        "lookahead",
+        3,
+        [
+            ([1, 2, 3], "1M>2 2M>0 3M>1"),  # 2 is due at 1, 3 at 2, 1 never
+            ([2, 4, 5, 6], "2C0 4M- 5M>2 6M>0 | 2x 0x"),  # 6 is due at 2, 5 at 3, 4 never
+            ([3, 6, 7, 8], "3C1 6C0 7M>0 8M>1 | 0x 1x"),  # 7 and 8 tie, as do 6 and 3
+            ([5, 9], "5C2 9M>2 | 2x"),
+        ],
+        scores=scores_of({1: 2, 2: 1, 3: 0, 4: 9, 5: 1, 6: 0, 7: 5, 8: 5, 9: 3}),
     )
 
 
