@@ -75,7 +75,7 @@ def test_batches_hold_the_values_of_the_store(graph, store, cache, engine):
     train = graph["paper"].train_mask.nonzero().view(-1)
     assert torch.equal(torch.cat(seen).sort().values, train.repeat(2).sort().values)
     if cache != "none":
-        assert 0 < stats["cache_hits"] < stats["rows"]
+        assert 0 < stats["cache_hits"] < stats["cache_requests"]
 
 
 def check_values(whole, batch):
