@@ -80,25 +80,25 @@ class PolicyCache final : public SetCache {
     constexpr uint32_t kScoresAhead = 24;
     constexpr int64_t kSetsAhead = 4;
     const uint32_t last = candidates.offsets[end];
-    std::vector<Arrival> arrivals;  // of one set
+    std::vector<RankedNewcomer> ranked;  // of one set
     for (int64_t set = begin; set < end; ++set) {
       const int64_t later = std::min(set + kSetsAhead, end - 1);
       if (candidates.offsets[later] != candidates.offsets[later + 1]) prefetch_set(later);
       SetView<Policy> view = view_of(set);
       Turn turn = {candidates.t, static_cast<uint32_t>(set), 0};
-      arrivals.clear();
+      ranked.clear();
       for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
         if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].access.id);
         const Access& row = candidates.rows[i].access;
         const Newcomer newcomer = {row.id, row.next_use, score_of(row.id)};
         if constexpr (RanksNewcomers<Policy>) {
-          arrivals.push_back({policy_.key(newcomer, turn), i, newcomer.score});
+          ranked.push_back({policy_.key(newcomer, turn), i, newcomer.score});
         } else {
-          settle(candidates, i, set, newcomer,
-                 cache::place(OneLane(), policy_, view, turn, newcomer));
+          write(candidates, i, set, newcomer,
+                cache::place(OneLane(), policy_, view, turn, newcomer));
         }
       }
-      if constexpr (RanksNewcomers<Policy>) settle_best(candidates, &arrivals, view, turn);
+      if constexpr (RanksNewcomers<Policy>) place_best(candidates, &ranked, view, turn);
     }
   }
 
@@ -125,35 +125,35 @@ class PolicyCache final : public SetCache {
   static constexpr int64_t kMaxPrefetchBytes = 1024;  // of one set; a larger one streams
 
   /// A newcomer of a policy that ranks them.
-  struct Arrival {
+  struct RankedNewcomer {
     uint64_t key;
     uint32_t candidate;
     uint32_t score;
 
     /// Placed before `other`.
-    bool operator<(const Arrival& other) const {
+    bool operator<(const RankedNewcomer& other) const {
       return key != other.key ? key > other.key : candidate < other.candidate;
     }
   };
 
   /// Places the newcomers of a set from the best on, until one is turned away, as then are all.
-  void settle_best(const Candidates& candidates, std::vector<Arrival>* arrivals,
-                   SetView<Policy>& view, Turn& turn) {
-    std::sort(arrivals->begin(), arrivals->end());
+  void place_best(const Candidates& candidates, std::vector<RankedNewcomer>* ranked,
+                  SetView<Policy>& view, Turn& turn) {
+    std::sort(ranked->begin(), ranked->end());
     Placement placement = {.way = 0};
-    for (const Arrival& arrival : *arrivals) {
-      const Access& row = candidates.rows[arrival.candidate].access;
-      const Newcomer newcomer = {row.id, row.next_use, arrival.score};
+    for (const auto& [_, candidate, score] : *ranked) {
+      const Access& row = candidates.rows[candidate].access;
+      const Newcomer newcomer = {row.id, row.next_use, score};
       if (placement.way >= 0) {
         placement = cache::place(OneLane(), policy_, view, turn, newcomer);
       }
-      settle(candidates, arrival.candidate, turn.set, newcomer, placement);
+      write(candidates, candidate, turn.set, newcomer, placement);
     }
   }
 
   /// Writes the outcome of candidate i of `set`.
-  void settle(const Candidates& candidates, uint32_t i, int64_t set, const Newcomer& newcomer,
-              const Placement& placement) {
+  void write(const Candidates& candidates, uint32_t i, int64_t set, const Newcomer& newcomer,
+             const Placement& placement) {
     const Access& row = candidates.rows[i].access;
     if (placement.way < 0) {
       candidates.lines[i] = -1;
