@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt \
   $(PIP_ARGS)
 
-.PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-wheels
+.PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-module lent-gpu-wheels
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
 .PHONY: test-slow check-pythons test-pythons
 .PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
@@ -197,7 +197,24 @@ lent-gpu-wheels: | $(if $(OFFLINE),,$(BIN)/python)
 	  --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $(PIP_ARGS) \
 	  --dest build/lent-gpu/wheels pydantic
 
-lent-gpu: gpu-selftest lent-gpu-wheels
+# The module for that Python, if it is here too: the machine is spared minutes of compiling. liburing
+# is linked into it, since the machine may lack it.
+LENT_INTERPRETER ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/$(LENT_PYTHON).*/bin/python3) \
+  $(shell command -v python$(LENT_PYTHON)))
+lent-gpu-module: gpu-selftest
+	@if [ -z '$(LENT_INTERPRETER)' ]; then \
+	  echo 'Python $(LENT_PYTHON) is not here: that machine compiles the module'; exit 0; \
+	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
+	export PYTHONPATH="$$($(RUN) -c 'import pybind11; print(*pybind11.__path__)')/.."; \
+	cmake -S . -B build/lent-gpu-module -G Ninja -DPython_EXECUTABLE='$(LENT_INTERPRETER)' \
+	  -DLSM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES='$(SELFTEST_ARCHS)' \
+	  $(addprefix -DLIBURING_LIBRARY=,$(wildcard /usr/lib/*/liburing.a)) \
+	  -DLSM_MODULE_DIR=$(abspath build/lent-gpu); \
+	cmake --build build/lent-gpu-module; \
+	cd bench; $(abspath $(RUN)) -c 'import tree_hash as t; print(t.tree_hash(t.Path("..")))' \
+	  >../build/lent-gpu/tree
+
+lent-gpu: gpu-selftest lent-gpu-wheels lent-gpu-module
 
 # SANITIZER=memcheck, synccheck or initcheck: the tests of kernels under that tool of
 # compute-sanitizer. racecheck would find nothing: it sees shared memory only, and there is none.

@@ -8,8 +8,8 @@ stopped, from the record, which is one JSON file. Anew: after a change of the tr
 GPU.
 
 ``--saved FOLDER`` takes over the record and the logs that FOLDER has, and leaves both there after
-every step; ``--carried FOLDER`` has those of an earlier machine, and gpu_selftest: both are for
-bench/lent_gpu.sh.
+every step; ``--carried FOLDER`` has those of an earlier machine, gpu_selftest, and a module that
+was built for this Python (``make lent-gpu``): both are for bench/lent_gpu.sh.
 
 Needs a GPU with its driver, nvcc, a C++ compiler, and Python 3.11 or newer with torch for CUDA;
 compute-sanitizer and ncu for their steps. With ``--offline`` nothing is installed, and make is not
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.machinery
 import importlib.metadata
 import os
 import platform
@@ -107,6 +108,20 @@ def build_step(python: str, is_offline: bool) -> Step:
     configure += [f"-DPython_EXECUTABLE={python}", "-DLSM_WERROR=OFF"]
     configure += ["-DLSM_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native"]
     return Step("build", ["sh", "-c", f"{shlex.join(configure)} && cmake --build build/offline"])
+
+
+def carried_module(carried: Path) -> Path | None:
+    """The module that was built elsewhere, if it is of this tree and for this Python."""
+    module, tree = carried / f"_core{importlib.machinery.EXTENSION_SUFFIXES[0]}", carried / "tree"
+    is_same = tree.exists() and tree.read_text().strip() == tree_hash(ROOT)
+    return module if is_same and module.exists() else None
+
+
+def loading_step(python: str, module: Path) -> Step:
+    """Puts ``module`` where it is imported from; fails if it does not load, or has no GPU code."""
+    check = "from lsm import native; assert native.build_info()['cuda']"
+    commands = [["cp", str(module), "lsm/"], [python, "-c", check]]
+    return Step("build", ["sh", "-c", " && ".join(map(shlex.join, commands))])
 
 
 class Steps:
@@ -294,9 +309,16 @@ class Run:
 
     def build(self) -> str:
         """In every call, because a machine starts bare: passed, failed or stopped."""
-        step = build_step(self.args.python, self.args.offline)
-        print("build ..", end=" ", flush=True)
-        ended = run_command(step, self.left(), self.logs / log_name("build"))
+        module = carried_module(self.args.carried) if self.args.offline else None
+        if module is not None:
+            if self._build(loading_step(self.args.python, module), "load") == "passed":
+                return "passed"
+            (ROOT / "lsm" / module.name).unlink(missing_ok=True)
+        return self._build(build_step(self.args.python, self.args.offline), "build")
+
+    def _build(self, step: Step, verb: str) -> str:
+        print(f"{verb} ..", end=" ", flush=True)
+        ended = run_command(step, self.left(), self.logs / log_name(verb))
         print(f"{ended['status']} ({ended['seconds']:.0f} s)", flush=True)
         if ended["status"] != "passed":
             print("\n".join(ended["tail"]))

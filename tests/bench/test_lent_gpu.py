@@ -1,6 +1,7 @@
 """bench/lent_gpu.sh from end to end in a copy without history: its real steps, with stand-ins for
 the driver, the compiler, Python's modules and the native program."""
 
+import importlib.machinery
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ case "$*" in
 esac
 echo "$*" >>{log}
 case "$*" in
+  *build_info*) cat lsm/_core* >>{log}; exec grep -q works lsm/_core*;;
   *test_gpu_sampler.py) echo 1 failed; exit 1;;
   *"-m pytest"*) echo 3 passed;;
 esac
@@ -153,6 +155,23 @@ def carry(machine: Machine, *steps: str) -> None:
     log.write_text("of the earlier lease")
     with tarfile.open(state / "logs.tgz", "w:gz") as logs:
         logs.add(log, "logs/earlier.log")
+
+
+@pytest.mark.parametrize("content", ["works", "of another system", "of another tree"])
+def test_a_module_that_was_built_elsewhere(machine, content):
+    """Spares the build if it loads, and is of this tree."""
+    carried = machine.tree / "build/lent-gpu"
+    (machine.tree / "lsm").mkdir()
+    module = f"_core{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    (carried / module).write_text(content)
+    is_other = content == "of another tree"
+    (carried / "tree").write_text("0" * 16 if is_other else tree_hash(machine.tree) + "\n")
+    machine.call()
+    asked = machine.asked()
+    assert (content in "".join(asked)) == (not is_other)
+    assert any(line.startswith("cmake") for line in asked) == (content != "works")
+    assert (machine.tree / "lsm" / module).exists() == (content == "works")
+    assert any(line.endswith("test_gpu_gather.py") for line in asked)
 
 
 def test_another_machine_goes_on_from_what_came_back(machine):
