@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
+from support import gpus
+
 CASE_SECS = 200
 SLOW_SECS = 15
 """After so long, less than the longest wait for a peer, a rank writes the stacks of its threads."""
@@ -22,8 +24,10 @@ class Ranks:
     """``size`` processes in one job over Gloo. run() runs a function on all of them."""
 
     def __init__(self, size: int, directory: Path) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pytest", "lsm.train.trainer"])
+        # A fork of a process that has asked the driver for GPUs, as imports may, cannot use them.
+        context = multiprocessing.get_context("forkserver" if gpus.PROBLEM else "spawn")
+        if gpus.PROBLEM:
+            context.set_forkserver_preload(["pytest", "lsm.train.trainer"])
         self.size = size
         self._directory = directory
         self._pipes, self.processes = [], []

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import lsm
+from support import gpus
 from support.store_files import save_npy
 
 LSM = Path(lsm.__file__).with_name("__main__.py")
@@ -115,7 +116,9 @@ def run_job(
 @cache
 def forking_python() -> str:
     """A program that does as ``python`` does, in a fork of a process that has imported torch. That
-    process lives as long as the tests."""
+    process lives as long as the tests. With a GPU it is Python itself: see comm_ranks."""
+    if not gpus.PROBLEM:
+        return sys.executable
     folder = Path(tempfile.mkdtemp(prefix="lsm-forks-"))
     server = subprocess.Popen(
         [sys.executable, FORK_SERVER, folder], stdin=subprocess.PIPE, env=environment()
