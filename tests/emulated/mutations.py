@@ -307,18 +307,6 @@ MUTATIONS = [
         "rows of lines",
     ),
     Mutation(
-        "the host polls a count of device scope",
-        "kernels/io/nvme/gpu/gpu_reads.cu",
-        "  ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)",
-        "  if (PLANTED) {\n    ::cuda::atomic_ref<uint32_t, "
-        "::cuda::thread_scope_device>(*wave.num_completed)\n"
-        "        .fetch_add(taken, ::cuda::std::memory_order_acq_rel);\n    return;\n  }\n"
-        "  ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)",
-        "memory",
-        "nvme: reads",
-        "device scope",
-    ),
-    Mutation(
         "a drive is told by a store-release of device scope",
         "kernels/io/nvme/protocol/memory_order.h",
         "  SystemAtomic<T>(value).store(desired, order::memory_order_release);",

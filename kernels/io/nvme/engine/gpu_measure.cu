@@ -59,7 +59,8 @@ class WaveRun {
         blocks_(options.num_reads),
         bytes_(options.num_reads),
         statuses_(options.num_reads),
-        num_completed_(1) {
+        num_completed_(1, stream_.get()),
+        completed_(1) {
     for (uint64_t i = 0; i < kImageBytes / sizeof(uint64_t); ++i) {
       reinterpret_cast<uint64_t*>(image_.get())[i] = mix64(i);
     }
@@ -91,12 +92,15 @@ class WaveRun {
     submit_wave(wave_, num_blocks, stream_.get());
     do {
       complete_wave(wave_, num_blocks, stream_.get());
+      check_cuda(cudaMemcpyAsync(completed_.get(), num_completed_.get(), sizeof(uint32_t),
+                                 cudaMemcpyDeviceToHost, stream_.get()),
+                 "fetch how many NVMe reads have completed");
       check_cuda(cudaStreamSynchronize(stream_.get()), "complete a wave of NVMe reads");
       if (deadline.passed()) {
-        throw TimeoutError(concat("a wave of NVMe reads: ", num_completed_[0], " of ",
+        throw TimeoutError(concat("a wave of NVMe reads: ", completed_[0], " of ",
                                   options_.num_reads, " completed within ", kTimeoutSecs, " s"));
       }
-    } while (num_completed_[0] < options_.num_reads);
+    } while (completed_[0] < options_.num_reads);
   }
 
   void read_synchronously(int num_blocks) const {
@@ -124,7 +128,8 @@ class WaveRun {
   PinnedArray<BlockRange> blocks_;
   PinnedArray<uint32_t> bytes_;
   PinnedArray<uint16_t> statuses_;
-  PinnedArray<uint32_t> num_completed_;
+  GpuArray<uint32_t> num_completed_;
+  PinnedArray<uint32_t> completed_;
   std::unique_ptr<GpuArray<QueuePair>> pairs_;
   std::unique_ptr<MappableMemory> device_data_;
   std::unique_ptr<GpuArray<uint64_t>> pages_;
@@ -218,7 +223,8 @@ void WaveRun::draw(uint64_t seed) {
     blocks_[i] = {1, num_blocks, mix64(seed * options_.num_reads + i) % num_places};
     statuses_[i] = kPending;
   }
-  num_completed_[0] = 0;
+  check_cuda(cudaMemsetAsync(num_completed_.get(), 0, sizeof(uint32_t), stream_.get()),
+             "begin to count NVMe reads");
   if (!options_.into_device_memory) {
     std::memset(data_.data, 0, data_.bytes);
     return;

@@ -65,7 +65,6 @@ class GpuQueue final : public WorkerQueue {
   PinnedArray<uint32_t> bytes_;
   PinnedArray<uint32_t> members_;
   PinnedArray<uint16_t> statuses_;
-  PinnedArray<uint32_t> num_completed_;
   GpuWave wave_{};
   std::vector<uint32_t> pending_;  // [num_groups], a bit for each read that has not completed
   size_t num_pending_ = 0;
@@ -97,7 +96,6 @@ GpuQueue::GpuQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQueue> qu
       bytes_(num_slots_),
       members_(num_groups_),
       statuses_(num_slots_),
-      num_completed_(1),
       wave_(make_wave(buffers)),
       pending_(num_groups_, 0) {}
 
@@ -126,7 +124,6 @@ GpuWave GpuQueue::make_wave(const ReadBuffers& buffers) const {
   if (lists_) wave.lists = lists_->on_device(reinterpret_cast<uint64_t*>(buffers.lists().data));
   wave.list_pages = list_pages_.get();
   wave.statuses = statuses_.get();
-  wave.num_completed = num_completed_.get();
   return wave;
 }
 

@@ -1,8 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #include "kernels/io/nvme/gpu/gpu_reads.h"
 
-#include <cuda/atomic>
-
+#include "kernels/core/atomics.h"
 #include "kernels/core/cuda_check.h"
 #include "kernels/io/nvme/queue/completion.h"
 #include "kernels/io/nvme/queue/sparse.h"
@@ -105,11 +104,9 @@ __device__ uint32_t take(const GpuWave& wave, uint32_t index, uint32_t lane) {
   return taken;
 }
 
-/// Adds to the wave's count, after the statuses: the host may poll the count.
 __device__ void count_completed(const GpuWave& wave, uint32_t taken, uint32_t lane) {
-  if (lane != 0 || taken == 0) return;
-  ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)
-      .fetch_add(taken, ::cuda::std::memory_order_acq_rel);
+  if (wave.num_completed == nullptr || lane != 0 || taken == 0) return;
+  atomic_add(wave.num_completed, taken);
 }
 
 __global__ void complete(GpuWave wave) {

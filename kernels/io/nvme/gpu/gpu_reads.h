@@ -35,16 +35,16 @@ struct GpuWave {
   uint64_t* lists;  // [num_reads * 512]: a page for each PRP list; null if buffer_pages <= 2
   const uint64_t* list_pages;  // [num_reads]: the controller's addresses of those
   uint16_t* statuses;          // [num_reads]: kPending before, an NVMe status after
-  uint32_t* num_completed;     // counts up, modulo 2^32
+  uint32_t* num_completed;     // in GPU memory; counts up, modulo 2^32; null: nobody counts
 };
 
 /// Submits the reads of the wave: a warp takes a group of 32 and rings at most one doorbell for it.
 /// Those for which a queue has no room stay pending. Throws std::runtime_error if the launch fails.
 void submit_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream);
 
-/// Takes the completions that are there, a warp per queue, and returns; `num_completed` says how
-/// far the wave is. To be launched again until all have come, or for as long as the caller gives
-/// them.
+/// Takes the completions that are there, a warp per queue, and returns; `statuses` and
+/// `num_completed` say how far the wave is. To be launched again until all have come, or for as long
+/// as the caller gives them.
 void complete_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream);
 
 /// The same reads the synchronous way (BaM), for comparison: a warp submits a group to its queue
