@@ -192,9 +192,11 @@ class SetCacheOnBackend final : public GpuSetCache {
   void list_far(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
     const int64_t most_victims = victims_.is_on() ? count : 0;
     sums_.clear(OrderedSum<ListFar>::state_words(count));
-    sums_.run(ListFar{rows, count, arrays.miss_position.grow(count), miss_id_.grow(count),
-                      victim_position_.grow(most_victims), victim_slot_.grow(most_victims),
-                      counts_.data() + kMisses, counts_.data() + kVictims},
+    // download() takes as many as it expects of the lists, before it knows how many there are.
+    sums_.run(ListFar{rows, count, arrays.miss_position.grow(count), miss_id_.grow_zeroed(count),
+                      victim_position_.grow_zeroed(most_victims),
+                      victim_slot_.grow_zeroed(most_victims), counts_.data() + kMisses,
+                      counts_.data() + kVictims},
               count);
   }
 

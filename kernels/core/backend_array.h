@@ -38,6 +38,15 @@ class BackendArray {
     return data_;
   }
 
+  /// As grow(), and what is new is zero: for an array that is read to its end before it is written.
+  T* grow_zeroed(int64_t count) {
+    const T* const before = data_;
+    if (grow(count) != before) {
+      backend_->fill(data_, 0, static_cast<size_t>(capacity_) * sizeof(T));
+    }
+    return data_;
+  }
+
   /// Resizes to exactly `count` elements with every byte `byte`; for arrays of a known size.
   T* assign(int64_t count, int byte) {
     backend_->release(std::exchange(data_, nullptr));
