@@ -68,7 +68,8 @@ def place_array(array: torch.Tensor, placement: str, device: torch.device) -> to
 def _locked(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy in page-locked memory of its size; torch's would have the next power of two."""
     block = native.LockedBlock(tensor.nbytes, device.index or 0)
-    return native.as_tensor(block, tensor.dtype).view(tensor.shape).copy_(tensor)
+    locked = native.as_tensor(block, tensor.dtype, tensor.numel())
+    return locked.view(tensor.shape).copy_(tensor)
 
 
 class DeviceNeighborSampler:
