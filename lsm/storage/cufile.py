@@ -176,7 +176,8 @@ class CuFile:
             return self._cufile.handle_register(description.ctypes.data)
         except Exception as error:
             raise RuntimeError(
-                f"{path}: cuFile does not take the file ({error}); see its log, cufile.log, or set "
+                f"{path}: cuFile does not take the file ({error}); see its log, cufile.log (a "
+                "container without the host's /run/udev has no description of the disk), or set "
                 "storage.engine=io_uring"
             ) from error
 
@@ -184,7 +185,8 @@ class CuFile:
         """Returns cuFile's batch of ``reads``, submitted in one call. Raises OSError."""
         params = np.zeros(len(reads), _PARAMS)
         params["mode"], params["opcode"] = _BATCH_MODE, _READ
-        params["file"] = np.array(self._handles, dtype=np.uint64)[reads.file]
+        # cuda.bindings takes addresses for signed numbers.
+        params["file"] = np.array(self._handles, dtype=np.int64).view(np.uint64)[reads.file]
         params["file_offset"], params["size"] = reads.offset, reads.length
         params["base"], params["base_offset"] = out.data_ptr(), reads.begin
         params["cookie"] = np.arange(len(reads))

@@ -92,8 +92,9 @@ class FakeCuFile:
     def handle_register(self, address):
         description = Descr.from_address(address)
         assert description.type == 1
-        self.files[len(self.files) + 1] = description.handle.fd
-        return len(self.files)
+        handle = len(self.files) - 2**63  # an address, which the bindings take for a signed number
+        self.files[handle] = description.handle.fd
+        return handle
 
     def handle_deregister(self, handle):
         del self.files[handle]
@@ -113,7 +114,8 @@ class FakeCuFile:
         for p in params:
             assert (p.mode, p.opcode) == (1, 0)
             to = p.batch.devPtr_base + (p.batch.devPtr_offset or 0)
-            reads.append((p.cookie or 0, p.fh, p.batch.file_offset, p.batch.size, to))
+            handle = ctypes.c_int64(p.fh).value
+            reads.append((p.cookie or 0, handle, p.batch.file_offset, p.batch.size, to))
         with self.lock:
             self.batches[batch] = reads
             self.submitted.append([(offset, size) for _, _, offset, size, _ in reads])
