@@ -78,13 +78,19 @@ def check(options: EmbedOptions, args: argparse.Namespace, device: torch.device)
         dense.index_add_(0, found.ids, found.grads.double())
         made.append((found.loss, dense, found.relations))
     (loss, rows, relations), (expected, *wanted) = made
+    # A gradient of transe_l1 jumps where float64 has another sign of a difference.
+    atol = 1e-2 if options.model == "transe_l1" else 1e-4
     close = abs(loss - expected) < 1e-4 * abs(expected)
-    close &= torch.allclose(rows, wanted[0], rtol=1e-3, atol=1e-4)
+    close &= torch.allclose(rows, wanted[0], rtol=1e-3, atol=atol)
     if relations is not None:
-        close &= torch.allclose(relations.double(), wanted[1], rtol=1e-3, atol=1e-4)
+        close &= torch.allclose(relations.double(), wanted[1], rtol=1e-3, atol=atol)
     if not close:
+        most = [(rows - wanted[0]).abs().max().item()]
+        if relations is not None:
+            most.append((relations.double() - wanted[1]).abs().max().item())
         raise RuntimeError(
-            f"{options.model}, {options.gpu_scores}: the gradients differ from those of float64"
+            f"{options.model}, {options.gpu_scores}: the gradients differ from those of float64, "
+            f"by up to {most}"
         )
 
 

@@ -36,8 +36,10 @@ def tf32():
 @pytest.mark.parametrize("loss", get_args(LossName))
 @pytest.mark.parametrize("model", MODELS)
 def test_gradients(model, loss):
-    # Where float64 has another sign of a difference, a gradient of transe_l1 jumps.
-    compare(model=model, loss=loss, atol=1e-2 if model == "transe_l1" else 1e-3)
+    # Gradients jump where float64 has another sign: of a difference in transe_l1, of the distance
+    # to the margin in that loss.
+    jumps = model == "transe_l1" or loss == "margin"
+    compare(model=model, loss=loss, atol=1e-2 if jumps else 1e-3)
 
 
 @pytest.mark.parametrize("dim", [100, 200, 512])

@@ -123,9 +123,26 @@ class SortedNumbers {
   std::vector<uint32_t> numbers_;
 };
 
+void grow_and_sort(CudaBackend& backend) {
+  SortedNumbers numbers(backend);
+  BackendArray<std::byte, CudaBackend> large(backend);
+  for (const int64_t count : {10, 1000, 5000, 20'000}) {
+    numbers.sort(count);
+    large.upload(std::vector<std::byte>(400 * count));  // also the memory it passes through
+    large.upload(std::vector<std::byte>(400 * count));
+    backend.synchronize();
+    numbers.check();
+  }
+}
+
 /// A kernel of another stream runs from the first growth to the last.
 TEST_CASE("GPU memory: growth waits for nothing else") {
   use_device(kDevice);
+  {
+    CudaBackend backend(kDevice, kTimeoutSecs);
+    backend.enter();
+    grow_and_sort(backend);  // where CUDA loads a kernel, at its first launch, it waits for others
+  }
   const CudaStream training(kDevice);
   const PinnedBlock block(sizeof(uint32_t));
   auto* const may_end = reinterpret_cast<uint32_t*>(block.data());
@@ -135,15 +152,7 @@ TEST_CASE("GPU memory: growth waits for nothing else") {
     CudaBackend backend(kDevice, kTimeoutSecs);
     backend.enter();
     CudaLauncher(training.get()).for_each(1, Training{may_end});
-    SortedNumbers numbers(backend);
-    BackendArray<std::byte, CudaBackend> large(backend);
-    for (const int64_t count : {10, 1000, 5000, 20'000}) {
-      numbers.sort(count);
-      large.upload(std::vector<std::byte>(400 * count));  // also the memory it passes through
-      large.upload(std::vector<std::byte>(400 * count));
-      backend.synchronize();
-      numbers.check();
-    }
+    grow_and_sort(backend);
     end.say();
   }
   use_device(kDevice);

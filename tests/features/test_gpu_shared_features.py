@@ -79,6 +79,8 @@ def test_memory_that_the_default_stream_uses_is_not_given_out():
     pool = native.GpuPool(0, 1, 30.0)
     buffer = pool.take(pool.size)
     rows, used = native.as_device_tensor(buffer, torch.uint8), torch.cuda.Event()
+    rows.zero_()  # where CUDA loads a kernel, at its first launch, it waits for others
+    torch.cuda.synchronize()
     torch.cuda._sleep(1_000_000_000)  # clock cycles: half a second
     rows.zero_()
     used.record()
