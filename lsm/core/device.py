@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from lsm.core.units import format_bytes
 
 logger = logging.getLogger(__name__)
 
+HOST = torch.device("cpu")
 MIN_CAPABILITY = (8, 0)
 
 # torch's error for host memory has no class of its own.
@@ -183,6 +185,37 @@ def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if tensor.device.type == device.type:
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+@contextmanager
+def copies_to(device: torch.device) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """A context with a function that copies tensors of the host to the GPU ``device``, in a stream
+    of this thread's own, so that they wait for no other work. All have arrived when it ends."""
+    if not hasattr(_OWN, "streams"):
+        _OWN.streams = {}
+    if device not in _OWN.streams:
+        _OWN.streams[device] = torch.cuda.Stream(device)
+    stream = _OWN.streams[device]
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        locked = tensor
+        if not tensor.is_pinned():
+            locked = torch.empty_like(tensor, pin_memory=True)
+            locked.numpy()[...] = tensor.numpy()  # torch would start OpenMP threads
+        return locked.to(device, non_blocking=True)
+
+    with torch.cuda.stream(stream):
+        yield copy
+    stream.synchronize()
+
+
+_OWN = threading.local()
+
+
+def device_of(rows: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.device:
+    """The GPU that some of ``rows``, a tensor or tensors by type, are on; or the host."""
+    tensors = [rows] if isinstance(rows, torch.Tensor) else rows.values()
+    return next((each.device for each in tensors if each.is_cuda), HOST)
 
 
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from lsm.core.counters import READ_AHEAD
+from lsm.core.device import device_of
 from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.row_source import RowSource
@@ -252,9 +253,9 @@ class Pipeline:
 
     def _take_rows(self, prepared: Prepared) -> None:
         with span("rows"):
-            if self._packs:
-                prepared.sample = prepared.sample.unpack()
             prepared.x = prepared.rows.result(self._policy.timeout_secs)
+            # Copied here, the graph takes no time of the thread that trains.
+            prepared.sample = prepared.sample.unpack(device_of(prepared.x))
 
 
 _OPEN: weakref.WeakSet[Pipeline] = weakref.WeakSet()

@@ -29,8 +29,8 @@ class Sample(Protocol):
     def pack(self) -> Sample:
         """The sample in less memory, while it waits in the window."""
 
-    def unpack(self) -> Sample:
-        """The sample as it was before pack()."""
+    def unpack(self, device: torch.device) -> Sample:
+        """The sample as it was before pack(), with its tensors on ``device``."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class IdsAlone:
         """As Sample.pack()."""
         return self
 
-    def unpack(self) -> IdsAlone:
+    def unpack(self, device: torch.device) -> IdsAlone:
         """As Sample.unpack()."""
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
+from lsm.core.device import HOST, copies_to
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
@@ -101,27 +102,32 @@ class SampledGraph:
             self.types,
         )
 
-    def unpack(self) -> SampledGraph:
-        """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed."""
-        if not self.is_packed:
-            return self
-        edges = torch.empty((2, self.edge_index.size(1)), dtype=torch.int64)
+    def unpack(self, device: torch.device = HOST) -> SampledGraph:
+        """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed.
+        device: a GPU gets a copy, which has arrived."""
+        graph = self._unpacked(locked=device.type == "cuda") if self.is_packed else self
+        if device.type == "cpu":
+            return graph
+        with copies_to(device) as copy:
+            return replace(
+                graph,
+                n_id=copy(graph.n_id),
+                edge_index=copy(graph.edge_index),
+                indptr=copy(graph.indptr),
+                edge_weight=None if graph.edge_weight is None else copy(graph.edge_weight),
+                batch=None if graph.batch is None else copy(graph.batch),
+            )
+
+    def _unpacked(self, *, locked: bool) -> SampledGraph:
+        """locked: ``edge_index`` in page-locked memory."""
+        edges = torch.empty((2, self.edge_index.size(1)), dtype=torch.int64, pin_memory=locked)
         if self.types is None:
             native.unpack_edges(self.edge_index, self.indptr, *edges.unbind())
         else:
             packed, unpacked = self.types.edges(self.edge_index), self.types.edges(edges)
             for each, indptr in self.types.indptrs(self.indptr).items():
                 native.unpack_edges(packed[each], indptr, *unpacked[each].unbind())
-        return SampledGraph(
-            self.n_id,
-            edges,
-            self.indptr,
-            self.num_sampled_nodes,
-            self.num_sampled_edges,
-            self.edge_weight,
-            self.batch,
-            self.types,
-        )
+        return replace(self, edge_index=edges)
 
 
 def _copy(values: Tensor) -> Tensor:

@@ -34,6 +34,17 @@ def test_samples(placement, dtype, fanouts):
         assert_same(sampled, host.sample(seeds, BatchName(seed=5, iteration=iteration)))
 
 
+def test_a_graph_is_copied_to_the_gpu_where_it_is_unpacked():
+    graph = random_graph(30_000, 200_000)
+    sampled = NeighborSampler(graph, [10, 5]).sample(torch.arange(500), BatchName())
+    for source in (sampled, sampled.pack()):
+        there = source.unpack(torch.device("cuda", 0))
+        for name in ("n_id", "edge_index", "indptr"):
+            copied = getattr(there, name)
+            assert copied.is_cuda
+            assert torch.equal(copied.cpu(), getattr(sampled, name))
+
+
 LABOR = [
     Sampling("labor"),
     Sampling("labor", layer_dependency=True),
