@@ -202,7 +202,7 @@ def copies_to(device: torch.device) -> Iterator[Callable[[torch.Tensor], torch.T
         if not tensor.is_pinned():
             locked = torch.empty_like(tensor, pin_memory=True)
             locked.numpy()[...] = tensor.numpy()  # torch would start OpenMP threads
-        return locked.to(device, non_blocking=True)
+        return stream_pool.allocated(lambda: locked.to(device, non_blocking=True))
 
     with torch.cuda.stream(stream):
         yield copy

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.device import HOST, copies_to
+from lsm.core.device import HOST, copies_to, memory_errors
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
@@ -108,7 +108,7 @@ class SampledGraph:
         graph = self._unpacked(locked=device.type == "cuda") if self.is_packed else self
         if device.type == "cpu":
             return graph
-        with copies_to(device) as copy:
+        with memory_errors("for the graph of a batch"), copies_to(device) as copy:
             return replace(
                 graph,
                 n_id=copy(graph.n_id),
