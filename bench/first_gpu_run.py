@@ -153,6 +153,7 @@ class Steps:
         return [
             *(self._test(path) for path in kernels),
             *(self._bench(part) for part in benches),
+            self._profile(),
             *(self._test(path) for path in between),
             self._exchange(),
             *(self._test(path) for path in last),
@@ -184,6 +185,11 @@ class Steps:
         result = self._folder / f"bench-{part}.json"
         command = [self._python, "bench/gpu.py", "--check", "--only", part, "--json", str(result)]
         return Step(f"bench {part}", command, result=result, limit_secs=BENCH_SECS)
+
+    def _profile(self) -> Step:
+        result = self._folder / "profile.json"
+        command = [self._python, "bench/gpu_profile.py", "--json", str(result)]
+        return Step("profile", command, result=result, limit_secs=BENCH_SECS)
 
     def _exchange(self) -> Step:
         result = self._folder / "bench-exchange.json"

@@ -13,6 +13,7 @@ ms for the gradients of such a batch on an A100.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import traceback
 from collections.abc import Callable
@@ -128,20 +129,28 @@ def bench_model(
         if name != "fp32" and not options.edge_model.takes("fused"):
             continue
         torch.set_float32_matmul_precision(precision)
-        rows, relations = new_tables(options, args, device)
-        trainer = EdgeTrainer(rows, relations, options, is_twin=device.type == "cpu")
-        candidates, steps = [(0, args.embed_nodes)], iter(range(1 << 30))
-
-        def train(trainer=trainer, candidates=candidates, steps=steps) -> None:
-            trainer.train(edges, candidates, seed=0, step=next(steps))
-
+        train = new_training(options, edges, args, device)
         spent = timed(train, args.rounds)
         key = options.model if name == "fp32" else f"{options.model}_{name}"
         key = f"{key}_fused" if options.gpu_scores == "fused" else key
         results[key] = rates(1, spent, "batches_per_s")
         results[key]["ms"] = 1e3 / results[key]["batches_per_s"]
-        del rows, relations, trainer, train
+        del train
     return results
+
+
+def new_training(
+    options: EmbedOptions, edges: torch.Tensor, args: argparse.Namespace, device: torch.device
+) -> Callable[[], None]:
+    """A function that trains on the batch, with tables of its own."""
+    rows, relations = new_tables(options, args, device)
+    trainer = EdgeTrainer(rows, relations, options, is_twin=device.type == "cpu")
+    candidates, steps = [(0, args.embed_nodes)], itertools.count()
+
+    def train() -> None:
+        trainer.train(edges, candidates, seed=0, step=next(steps))
+
+    return train
 
 
 def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, rates: Rates) -> dict:

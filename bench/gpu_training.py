@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +41,7 @@ from lsm.storage.options import StorageOptions
 FANOUTS = [10, 5]
 NUM_CLASSES = 47
 CACHE_SHARE = 4
+PARTS = ("next", "to_device", "launch", "loss")  # of an iteration
 
 
 class ResidentRows:
@@ -120,30 +123,58 @@ def batches_of(loader: NeighborLoader) -> Iterator[Batch]:
         epoch += 1
 
 
+class TrainingLoop:
+    """GraphSAGE over a loader's batches. ``seconds``: of the thread that trains, by what it did."""
+
+    def __init__(self, loader: NeighborLoader, device: torch.device, dim: int) -> None:
+        torch.manual_seed(0)
+        settings = SimpleNamespace(name="graphsage", hidden_dim=128, dropout=0.0, heads=1)
+        self._device = device
+        self._model = build_model(settings, dim, NUM_CLASSES, len(FANOUTS)).to(device)
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.003, fused=True)
+        self._batches = batches_of(loader)
+        self.seconds: Counter[str] = Counter()
+
+    def step(self) -> float:
+        """The loss of an iteration."""
+        times = [time.perf_counter()]
+        batch = next(self._batches)
+        times.append(time.perf_counter())
+        batch = to_device(batch, self._device)
+        times.append(time.perf_counter())
+        loss = functional.cross_entropy(self._model(batch), batch.y)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        times.append(time.perf_counter())
+        value = loss.item()
+        times.append(time.perf_counter())
+        for name, (begin, end) in zip(PARTS, pairwise(times), strict=True):
+            self.seconds[name] += end - begin
+        return value
+
+    def close(self) -> None:
+        self._batches.close()
+
+
 def train_iterations(
-    loader: NeighborLoader, device: torch.device, dim: int, rounds: int, per_round: int
+    loop: TrainingLoop, rounds: int, per_round: int
 ) -> tuple[list[float], list[float]]:
     """Seconds of each round after a warm-up round, and the losses of the first steps."""
-    torch.manual_seed(0)
-    settings = SimpleNamespace(name="graphsage", hidden_dim=128, dropout=0.0, heads=1)
-    model = build_model(settings, dim, NUM_CLASSES, len(FANOUTS)).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
-    batches, seconds, losses = batches_of(loader), [], []
-    for _ in range(rounds + 1):
+    seconds, losses = [], []
+    for round_ in range(rounds + 1):
+        if round_ == 1:
+            loop.seconds.clear()
         start = time.perf_counter()
-        for _ in range(per_round):
-            batch = to_device(next(batches), device)
-            loss = functional.cross_entropy(model(batch), batch.y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+        losses += [loop.step() for _ in range(per_round)]
         seconds.append(time.perf_counter() - start)
-    batches.close()
     return seconds[1:], losses
 
 
-def measure(store, placed, device: torch.device, way: str, options: argparse.Namespace) -> dict:
+@contextmanager
+def open_loop(
+    store, placed, device: torch.device, way: str, options: argparse.Namespace
+) -> Iterator[tuple[TrainingLoop, NeighborLoader]]:
     """``placed``: the topology where the GPU reads it."""
     topology = store.topology()
     sampler = DeviceNeighborSampler(
@@ -152,8 +183,7 @@ def measure(store, placed, device: torch.device, way: str, options: argparse.Nam
         num_slots=options.sample_lanes,
     )
     generator = torch.Generator().manual_seed(5)
-    per_round = options.iterations
-    num_seeds = min(store.num_nodes, 1024 * per_round * (options.train_rounds + 1))
+    num_seeds = min(store.num_nodes, 1024 * options.iterations * (options.train_rounds + 1))
     seeds = torch.randperm(store.num_nodes, generator=generator)[:num_seeds]
     with (
         open_rows(store, device, way) as features,
@@ -169,35 +199,43 @@ def measure(store, placed, device: torch.device, way: str, options: argparse.Nam
             staging_bytes=2 << 30,
             num_threads=options.sample_lanes,
         ) as loader,
+        closing(TrainingLoop(loader, device, store.feature_dim)) as loop,
     ):
-        dim = store.feature_dim
-        seconds, losses = train_iterations(loader, device, dim, options.train_rounds, per_round)
+        yield loop, loader
+
+
+def measure(store, placed, device: torch.device, way: str, options: argparse.Namespace) -> dict:
+    """As open_loop()."""
+    per_round = options.iterations
+    with open_loop(store, placed, device, way, options) as (loop, loader):
+        seconds, losses = train_iterations(loop, options.train_rounds, per_round)
         stats = loader.stats()
+    num_iterations = options.train_rounds * per_round
     result = {
         "iterations_per_s": per_round / statistics.median(seconds),
         "iterations_per_s_min": per_round / max(seconds),
         "iterations_per_s_max": per_round / min(seconds),
         "losses": losses[:10],
         "wait_secs": stats["wait_secs"],
+        "ms": {name: 1e3 * secs / num_iterations for name, secs in loop.seconds.items()},
     }
     if way == "cached":
         result["hit_ratio"] = 1 - stats["cache_misses"] / max(1, stats["cache_requests"])
-        result["planner"] = features.planner.place
+        result["planner"] = loader.features.planner.place
     return result
+
+
+def new_store(options: argparse.Namespace, device: torch.device, directory: Path):
+    """The store, and its topology in memory of ``device``."""
+    sizes = (options.train_nodes, options.train_nodes * 12, options.train_dim)
+    store = make_store(directory / "store", *sizes, options.skew)
+    placed = store.topology()
+    return store, place_topology(placed, "device", device) if device.type == "cuda" else placed
 
 
 def bench_training(options: argparse.Namespace, device: torch.device, directory: Path) -> dict:
     """Iterations per second of both ways, cached first, and their ratio."""
-    store = make_store(
-        directory / "store",
-        options.train_nodes,
-        options.train_nodes * 12,
-        options.train_dim,
-        options.skew,
-    )
-    placed = store.topology()
-    if device.type == "cuda":
-        placed = place_topology(placed, "device", device)
+    store, placed = new_store(options, device, directory)
     results = {way: measure(store, placed, device, way, options) for way in ("cached", "resident")}
     if options.check and not np.allclose(
         results["cached"]["losses"], results["resident"]["losses"], rtol=1e-3

@@ -12,8 +12,9 @@ import torch
 from lsm.graph.types import EdgeType, TypedMap
 from lsm.sampler.typed import SampledTypes
 
-# Layer.adj uses only the product of sparse CSR, which PyTorch has long had.
+# Layer.adj uses only the product of sparse CSR, which PyTorch has long had, and opts out of checks.
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from support.training import REPOSITORY, environment
 
 sys.path.append(str(REPOSITORY / "bench"))
 import gpu
+import gpu_profile
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,24 @@ def test_all_parts(on_host, tmp_path):
         assert line["measured"] > 0
         assert line["reached"] == (line["measured"] >= line["at_least"])
     assert 0 < made["training"]["cached"]["hit_ratio"] < 1
+    assert set(made["training"]["cached"]["ms"]) == {"next", "to_device", "launch", "loss"}
     assert {"commit", "command", "config", "machine", "gpu"} <= set(made)
+
+
+def test_a_profile(on_host):
+    """Of the host's operators here, since twins launch nothing."""
+    made = gpu_profile.run(gpu.parse_args(list(TINY)))
+    assert set(made["training"]) == {"cached", "resident"}
+    assert {"complex_stored", "transe_l1_stored"} <= set(made["embed"])
+    for each in (*made["training"].values(), *made["embed"].values()):
+        assert each["ms"] > 0
+        assert each["gpu_ms"] == each["launches"] == 0
+        assert each["kernels"] == []
+        spent = [operator["ms"] for operator in each["operators"]]
+        assert spent == sorted(spent, reverse=True)
+        assert spent[0] > 0
+    named = {operator["name"] for operator in made["training"]["cached"]["operators"]}
+    assert any(name.startswith("aten::") for name in named)
 
 
 def test_the_fused_softmax_is_measured_beside_stored_scores():
