@@ -187,6 +187,9 @@ def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+_OWN = threading.local()
+
+
 @contextmanager
 def copies_to(device: torch.device) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
     """A context with a function that copies tensors of the host to the GPU ``device``, in a stream
@@ -207,9 +210,6 @@ def copies_to(device: torch.device) -> Iterator[Callable[[torch.Tensor], torch.T
     with torch.cuda.stream(stream):
         yield copy
     stream.synchronize()
-
-
-_OWN = threading.local()
 
 
 def device_of(rows: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.device:

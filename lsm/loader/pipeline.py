@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from lsm.core.counters import READ_AHEAD
-from lsm.core.device import device_of
+from lsm.core.device import HOST, device_of
 from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.row_source import RowSource
@@ -254,8 +254,9 @@ class Pipeline:
     def _take_rows(self, prepared: Prepared) -> None:
         with span("rows"):
             prepared.x = prepared.rows.result(self._policy.timeout_secs)
-            # Copied here, the graph takes no time of the thread that trains.
-            prepared.sample = prepared.sample.unpack(device_of(prepared.x))
+            # Copied by a thread beside it, the graph takes no time of the thread that trains.
+            is_beside = self._rows.completed_ahead > 0
+            prepared.sample = prepared.sample.unpack(device_of(prepared.x) if is_beside else HOST)
 
 
 _OPEN: weakref.WeakSet[Pipeline] = weakref.WeakSet()
