@@ -187,6 +187,15 @@ def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def page_locked(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` of the host in page-locked memory, from which a GPU's copies do not wait."""
+    if tensor.is_pinned():
+        return tensor
+    locked = torch.empty_like(tensor, pin_memory=True)
+    locked.numpy()[...] = tensor.numpy()  # torch would start OpenMP threads
+    return locked
+
+
 _OWN = threading.local()
 
 
@@ -201,10 +210,7 @@ def copies_to(device: torch.device) -> Iterator[Callable[[torch.Tensor], torch.T
     stream = _OWN.streams[device]
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
-        locked = tensor
-        if not tensor.is_pinned():
-            locked = torch.empty_like(tensor, pin_memory=True)
-            locked.numpy()[...] = tensor.numpy()  # torch would start OpenMP threads
+        locked = page_locked(tensor)
         return stream_pool.allocated(lambda: locked.to(device, non_blocking=True))
 
     with torch.cuda.stream(stream):

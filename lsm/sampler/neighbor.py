@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.device import HOST, copies_to, memory_errors
+from lsm.core.device import HOST, copies_to, memory_errors, page_locked
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
@@ -104,18 +104,19 @@ class SampledGraph:
 
     def unpack(self, device: torch.device = HOST) -> SampledGraph:
         """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed.
-        device: a GPU gets a copy, which has arrived."""
+        device: a GPU gets a copy of the edges, which has arrived; ``n_id`` and ``batch`` go to
+        page-locked memory, since the host makes more of them."""
         graph = self._unpacked(locked=device.type == "cuda") if self.is_packed else self
         if device.type == "cpu":
             return graph
         with memory_errors("for the graph of a batch"), copies_to(device) as copy:
             return replace(
                 graph,
-                n_id=copy(graph.n_id),
+                n_id=page_locked(graph.n_id),
                 edge_index=copy(graph.edge_index),
                 indptr=copy(graph.indptr),
                 edge_weight=None if graph.edge_weight is None else copy(graph.edge_weight),
-                batch=None if graph.batch is None else copy(graph.batch),
+                batch=None if graph.batch is None else page_locked(graph.batch),
             )
 
     def _unpacked(self, *, locked: bool) -> SampledGraph:

@@ -39,7 +39,9 @@ def test_a_graph_is_copied_to_the_gpu_where_it_is_unpacked():
     sampled = NeighborSampler(graph, [10, 5]).sample(torch.arange(500), BatchName())
     for source in (sampled, sampled.pack()):
         there = source.unpack(torch.device("cuda", 0))
-        for name in ("n_id", "edge_index", "indptr"):
+        assert there.n_id.is_pinned()
+        assert torch.equal(there.n_id, sampled.n_id)
+        for name in ("edge_index", "indptr"):
             copied = getattr(there, name)
             assert copied.is_cuda
             assert torch.equal(copied.cpu(), getattr(sampled, name))
