@@ -193,11 +193,11 @@ class SetCacheOnBackend final : public GpuSetCache {
     const int64_t most_victims = victims_.is_on() ? count : 0;
     sums_.clear(OrderedSum<ListFar>::state_words(count));
     // download() takes as many as it expects of the lists, before it knows how many there are.
-    sums_.run(ListFar{rows, count, arrays.miss_position.grow(count), miss_id_.grow_zeroed(count),
-                      victim_position_.grow_zeroed(most_victims),
-                      victim_slot_.grow_zeroed(most_victims), counts_.data() + kMisses,
-                      counts_.data() + kVictims},
-              count);
+    sums_.run(
+        ListFar{rows, count, arrays.miss_position.grow(count), miss_id_.grow_zeroed(count),
+                victim_position_.grow_zeroed(most_victims), victim_slot_.grow_zeroed(most_victims),
+                counts_.data() + kMisses, counts_.data() + kVictims},
+        count);
   }
 
   void spill(int64_t count, uint32_t num_pushed, MoveArrays<Backend>& arrays) {

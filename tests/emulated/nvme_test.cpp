@@ -71,7 +71,8 @@ TEST_CASE("GPU nvme: reads land in GPU memory") {
       const EngineOptions options{.queue_depth = 24, .num_threads = 2};
       nvme::NvmeOptions nvme{.submission = {submitting, 1}, .gpu = kDevice};
       nvme.transport.emulated.num_controllers = 2;
-      nvme.command_timeout_secs = kTimeoutSecs;  // compute-sanitizer takes 10 s for the first copies
+      nvme.command_timeout_secs =
+          kTimeoutSecs;  // compute-sanitizer takes 10 s for the first copies
       const auto storage = files.open("nvme", options, nvme);
       Random random(4);
       const auto ids = some_ids(random, is_part() ? 40 : 150, kDriveRows);

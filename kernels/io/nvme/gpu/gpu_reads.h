@@ -43,8 +43,8 @@ struct GpuWave {
 void submit_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream);
 
 /// Takes the completions that are there, a warp per queue, and returns; `statuses` and
-/// `num_completed` say how far the wave is. To be launched again until all have come, or for as long
-/// as the caller gives them.
+/// `num_completed` say how far the wave is. To be launched again until all have come, or for as
+/// long as the caller gives them.
 void complete_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream);
 
 /// The same reads the synchronous way (BaM), for comparison: a warp submits a group to its queue
