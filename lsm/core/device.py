@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -188,10 +189,11 @@ def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def page_locked(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` of the host in page-locked memory, from which a GPU's copies do not wait."""
+    """``tensor`` of the host in page-locked memory, from which a GPU copies while this thread goes
+    on. Raises RuntimeError, with a remedy, if no more can be locked."""
     if tensor.is_pinned():
         return tensor
-    locked = torch.empty_like(tensor, pin_memory=True)
+    locked = empty_locked(tensor.shape, tensor.dtype, "make loader.prefetch smaller")
     locked.numpy()[...] = tensor.numpy()  # torch would start OpenMP threads
     return locked
 
@@ -225,10 +227,15 @@ def device_of(rows: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.device:
 
 
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """Page-locked host memory [num_rows, dim] from torch's pool, not initialised. Raises
-    RuntimeError, with a remedy, if no more can be locked."""
-    with locking(num_rows * dim * dtype.itemsize, "make loader.staging_bytes smaller"):
-        return torch.empty(num_rows, dim, dtype=dtype, pin_memory=True)
+    """Memory of empty_locked() for rows, [num_rows, dim]."""
+    return empty_locked((num_rows, dim), dtype, "make loader.staging_bytes smaller")
+
+
+def empty_locked(shape: Sequence[int], dtype: torch.dtype, remedy: str) -> torch.Tensor:
+    """Page-locked host memory from torch's pool, not initialised. Raises RuntimeError, with
+    ``remedy``, if no more can be locked."""
+    with locking(math.prod(shape) * dtype.itemsize, remedy):
+        return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.device import HOST, copies_to, memory_errors, page_locked
+from lsm.core.device import HOST, copies_to, empty_locked, memory_errors, page_locked
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
@@ -106,7 +106,7 @@ class SampledGraph:
         """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed.
         device: a GPU gets a copy of the edges, which has arrived; ``n_id`` and ``batch`` go to
         page-locked memory, since the host makes more of them."""
-        graph = self._unpacked(locked=device.type == "cuda") if self.is_packed else self
+        graph = self._unpacked(device) if self.is_packed else self
         if device.type == "cpu":
             return graph
         with memory_errors("for the graph of a batch"), copies_to(device) as copy:
@@ -119,9 +119,13 @@ class SampledGraph:
                 batch=None if graph.batch is None else page_locked(graph.batch),
             )
 
-    def _unpacked(self, *, locked: bool) -> SampledGraph:
-        """locked: ``edge_index`` in page-locked memory."""
-        edges = torch.empty((2, self.edge_index.size(1)), dtype=torch.int64, pin_memory=locked)
+    def _unpacked(self, device: torch.device) -> SampledGraph:
+        """The graph on the host; its edges, if they go to a GPU, in page-locked memory."""
+        shape, dtype = (2, self.edge_index.size(1)), torch.int64
+        if device.type == "cpu":
+            edges = torch.empty(shape, dtype=dtype)
+        else:
+            edges = empty_locked(shape, dtype, "make loader.prefetch smaller")
         if self.types is None:
             native.unpack_edges(self.edge_index, self.indptr, *edges.unbind())
         else:
