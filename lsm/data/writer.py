@@ -13,6 +13,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,7 @@ class StoreWriter:
         self._directory = layout.temporary_path(self.out)
         self._sinks: dict[str, FileSink] = {}
         self._lock = -1
-        self._signals: contextlib.ExitStack = contextlib.ExitStack()
+        self._signals = _RaisingSignals()
 
     def __enter__(self) -> StoreWriter:
         self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,7 @@ class StoreWriter:
         self._check_out()
         for left in self.out.parent.glob(f".{self.out.name}.tmp-*"):
             _remove_if_left(left)
-        self._signals.enter_context(_signals_raise())
+        self._signals.open()
         try:
             self._directory.mkdir()
             self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -120,6 +122,7 @@ class StoreWriter:
         with explaining_no_room(self.out, 0):
             layout.write_meta(self._directory / layout.META, meta)
         with _signals_wait():
+            self._signals.raise_received()
             self._check_out()
             self._rename()
 
@@ -188,26 +191,36 @@ def _remove_if_left(directory: Path) -> None:
         os.close(lock)
 
 
-@contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    """A context in which SIGTERM and SIGHUP raise SystemExit(128 + n), so that clean-up runs as for
-    ^C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class _RaisingSignals:
+    """Between ``open`` and ``close``, SIGTERM and SIGHUP raise SystemExit(128 + n), so that
+    clean-up runs as for ^C. Native code that a signal meets may drop this exception or raise
+    another one instead, so ``close`` and ``raise_received`` raise it again."""
 
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+    def __init__(self) -> None:
+        self._received: list[int] = []
+        self._previous: dict[int, Any] = {}
 
-    previous = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            previous[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
+    def open(self) -> None:
+        """Handles the signals that have no handler yet. Other threads may set none."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                self._previous[number] = signal.signal(number, self._receive)
+
+    def close(self) -> None:
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
+        self.raise_received()
+
+    def raise_received(self) -> None:
+        """Raises SystemExit if one of the signals came."""
+        if self._received:
+            raise SystemExit(128 + self._received[0])
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        self._received.append(number)
+        self.raise_received()
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A conversion that is killed, interrupted or runs out of disk leaves no store, and says why."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -97,6 +98,36 @@ def test_a_signal_in_the_middle(tmp_path, number):
         GraphStore.open(directory.rename(tmp_path / "renamed"))
     small = save_npy(tmp_path / "small", random_graph())
     assert convert_npy(small, tmp_path / "out").num_nodes == 300
+
+
+def replaced():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except SystemExit as error:
+        raise SystemError("returned a result with an exception set") from error
+
+
+def dropped():
+    with contextlib.suppress(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("meet_signal", [replaced, dropped])
+def test_a_signal_whose_exception_native_code_does_not_pass_on(tmp_path, meet_signal):
+    source = save_npy(tmp_path / "graph", random_graph())
+    store = convert_npy(source, tmp_path / "store")
+    left = sorted(tmp_path.iterdir())
+
+    def write():
+        with StoreWriter(tmp_path / "out") as writer:
+            meet_signal()
+            writer.commit(store.meta)
+
+    with pytest.raises(SystemExit) as end:
+        write()
+    assert end.value.code == 128 + signal.SIGTERM
+    assert sorted(tmp_path.iterdir()) == left
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
