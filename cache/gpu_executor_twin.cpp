@@ -15,12 +15,4 @@ std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& option
       constant_rows);
 }
 
-#if !LSM_HAS_CUDA
-std::unique_ptr<GpuExecutor> make_gpu_executor(const GpuExecutorOptions&, Storage&,
-                                               std::span<const int64_t>, std::span<const int64_t>,
-                                               int) {
-  throw_without_cuda("a cache in GPU memory");
-}
-#endif
-
 }  // namespace lsm

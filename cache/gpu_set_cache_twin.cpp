@@ -2,7 +2,6 @@
 #include "cache/gpu_set_cache.h"
 
 #include "cache/set_cache_on_backend.h"
-#include "kernels/core/check.h"
 #include "kernels/core/host_backend.h"
 
 namespace lsm::cache {
@@ -12,11 +11,5 @@ std::unique_ptr<GpuSetCache> make_twin_set_cache(const PlannerConfig& config, Sc
   auto backend = std::make_unique<HostBackend>(place == SetCachePlace::kTwinBackwards);
   return make_set_cache_on_backend(std::move(backend), config, scores);
 }
-
-#if !LSM_HAS_CUDA
-std::unique_ptr<GpuSetCache> make_gpu_set_cache(const PlannerConfig&, Scores, int, double) {
-  throw_without_cuda("a planner on a GPU");
-}
-#endif
 
 }  // namespace lsm::cache

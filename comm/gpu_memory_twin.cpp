@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "comm/shared_memory.h"
-#include "kernels/core/check.h"
 
 namespace lsm::comm {
 namespace {
@@ -55,15 +54,5 @@ class TwinMemory final : public GpuMemory {
 std::unique_ptr<GpuMemory> make_twin_memory() {
   return std::make_unique<TwinMemory>();
 }
-
-#if !LSM_HAS_CUDA
-std::unique_ptr<GpuMemory> make_gpu_memory(int) {
-  throw_without_cuda("GPU memory that ranks share");
-}
-
-std::string peer_access_problem(int, const std::string&) {
-  return "built without CUDA";
-}
-#endif
 
 }  // namespace lsm::comm

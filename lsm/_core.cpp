@@ -6,6 +6,7 @@
 #include "cache/bind.h"
 #include "comm/bind.h"
 #include "kernels/bind.h"
+#include "kernels/core/cuda_info.h"
 
 namespace py = pybind11;
 
@@ -16,7 +17,7 @@ py::dict build_info() {
   info["compiler"] = LSM_COMPILER;
   info["build_type"] = LSM_BUILD_TYPE;
   info["io_uring"] = static_cast<bool>(LSM_HAS_IO_URING);
-  info["cuda"] = static_cast<bool>(LSM_HAS_CUDA);
+  info["cuda"] = lsm::has_cuda();
   return info;
 }
 

@@ -5,6 +5,10 @@
 
 namespace lsm {
 
+bool has_cuda() {
+  return true;
+}
+
 CudaInfo find_cuda() {
   CudaInfo info;
   info.toolkit_version = CUDART_VERSION;

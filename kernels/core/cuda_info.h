@@ -24,6 +24,9 @@ struct CudaInfo {
   std::vector<GpuInfo> gpus;
 };
 
+/// Whether this build has GPU code. Asks no driver.
+bool has_cuda();
+
 /// Does not throw if something is missing.
 CudaInfo find_cuda();
 

@@ -1,7 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #include "kernels/gather/gpu_gather.h"
 
-#include "kernels/core/check.h"
 #include "kernels/core/host_backend.h"
 #include "kernels/gather/gather_on_backend.h"
 
@@ -11,11 +10,5 @@ void gather_by_twin(const GpuGather& gather, LineLocks locks) {
   HostBackend backend;
   run_gather(backend, gather, locks);
 }
-
-#if !LSM_HAS_CUDA
-void gather_on_gpu(const GpuGather&, LineLocks, int, intptr_t) {
-  throw_without_cuda("a gather on a GPU");
-}
-#endif
 
 }  // namespace lsm

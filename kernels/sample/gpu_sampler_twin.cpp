@@ -1,7 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #include "kernels/sample/gpu_sampler.h"
 
-#include "kernels/core/check.h"
 #include "kernels/core/host_backend.h"
 #include "kernels/sample/sampler_on_backend.h"
 
@@ -10,11 +9,5 @@ namespace lsm {
 std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, bool backwards) {
   return make_sampler_on_backend(std::make_unique<HostBackend>(backwards), graph);
 }
-
-#if !LSM_HAS_CUDA
-std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph&, int, double) {
-  throw_without_cuda("sampling on a GPU");
-}
-#endif
 
 }  // namespace lsm

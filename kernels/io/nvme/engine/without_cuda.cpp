@@ -7,7 +7,6 @@
 
 namespace lsm::nvme {
 
-#if !LSM_HAS_CUDA
 WorkerQueueMaker make_gpu_queues(Transport&, const GpuSubmission&, double) {
   throw_without_cuda("storage.submit_from=gpu");
 }
@@ -23,6 +22,5 @@ std::shared_ptr<BlockSource> make_gpu_blocks(std::shared_ptr<BlockSource>, int) 
 std::vector<WaveRates> measure_waves(const WaveOptions&) {
   throw_without_cuda("measuring reads by a GPU");
 }
-#endif
 
 }  // namespace lsm::nvme
