@@ -61,9 +61,8 @@ TEST_CASE("prefetch: slots change hands") {
         slots_of[next].push_back(slot);
         words.push_back(
             static_cast<int64_t>(cache::pack_metadata({static_cast<uint64_t>(next), 0, position})));
-        for (int64_t i = 0; i < row_bytes; ++i) {
-          buffer[static_cast<size_t>(slot * row_bytes + i)] = byte_of(next * kSlots + slot, i);
-        }
+        write_row({&buffer[static_cast<size_t>(slot * row_bytes)], static_cast<size_t>(row_bytes)},
+                  next * kSlots + slot);
       }
       const VictimMoves moves{freed, words};
       prefetcher.record(t, {&moves, 1});

@@ -114,16 +114,30 @@ inline std::span<const std::byte> bytes_of(int64_t row, size_t count) {
   return {&bytes_of_rows()[window_of(row)], count};
 }
 
-/// The thread sanitizer takes all that is compared at once for one access.
-inline bool is_row(std::span<const std::byte> bytes, int64_t row) {
+/// Calls visit(pointer to the first, offset in the row, count) for runs of a row's bytes. The
+/// thread sanitizer takes all that is copied or compared at once for one access.
+template <class Visit>
+void for_runs_of_row(int64_t row, size_t row_bytes, const Visit& visit) {
   size_t at = window_of(row);
-  while (!bytes.empty()) {
-    const size_t count = std::min(bytes.size(), kRandomBytes - at);
-    if (std::memcmp(bytes.data(), &bytes_of_rows()[at], count) != 0) return false;
-    bytes = bytes.subspan(count);
-    at = 0;
+  for (size_t done = 0; done < row_bytes; at = 0) {
+    const size_t count = std::min(row_bytes - done, kRandomBytes - at);
+    visit(&bytes_of_rows()[at], done, count);
+    done += count;
   }
-  return true;
+}
+
+inline bool is_row(std::span<const std::byte> bytes, int64_t row) {
+  bool is_equal = true;
+  for_runs_of_row(row, bytes.size(), [&](const std::byte* from, size_t at, size_t count) {
+    is_equal = is_equal && std::memcmp(&bytes[at], from, count) == 0;
+  });
+  return is_equal;
+}
+
+inline void write_row(std::span<std::byte> out, int64_t row) {
+  for_runs_of_row(row, out.size(), [&](const std::byte* from, size_t at, size_t count) {
+    std::memcpy(&out[at], from, count);
+  });
 }
 
 /// Feature files in a directory of their own, which goes away with them.
