@@ -29,7 +29,7 @@ NVCC ?= $(or $(CUDACXX),nvcc)
 LSM_CUDA ?= AUTO
 # Compute capabilities that GPU code is built for: native is this machine's, nothing all we support.
 CUDA_ARCHS ?=
-export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA)
+export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA) -DLSM_GPU_SELFTEST=OFF
 CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 # An editable install knows only the modules of its time, so a new module requires a new install.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
@@ -163,17 +163,22 @@ test-nvme: setup
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
 	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest -rs
 
-# Compiling needs nvcc only. The result must also link into a module that loads without a driver, so
-# it is built and imported in a folder where no test finds it. gpu_selftest is built along.
+# Compiling needs nvcc only. The present build gets GPU code and gpu_selftest for a while: host code has
+# the same objects with it and without. The module must also link and load without a driver; it goes
+# to a folder where no test finds it.
+MODULE_BUILD = $(if $(OFFLINE),build/offline,build/$(shell $(RUN) -c 'import sys, sysconfig; \
+  python = "cp%d%d" % sys.version_info[:2]; \
+  print(python, python, sysconfig.get_platform().replace("-", "_"), sep="-")'))
 cuda-check: setup
 	@if ! command -v $(NVCC) >/dev/null; then \
 	  echo 'nvcc is not installed: GPU code is not compiled'; exit 0; \
-	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
-	cmake -S . -B build/cuda -G Ninja $(CMAKE_ARGS) -DLSM_CUDA=ON -DLSM_GPU_SELFTEST=ON \
+	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; build=$(MODULE_BUILD); \
+	trap 'cmake -S . -B $$build $(CMAKE_ARGS) -ULSM_MODULE_DIR >/dev/null' EXIT; \
+	cmake -S . -B $$build $(CMAKE_ARGS) -DLSM_CUDA=ON -DLSM_GPU_SELFTEST=ON \
 	  -DLSM_MODULE_DIR=$(abspath build/cuda); \
-	cmake --build build/cuda --parallel $$(nproc); \
-	build/cuda/tests/gpu/gpu_selftest --check || [ $$? = 77 ]; \
-	cd build/cuda && python -c 'import _core; assert _core.build_info()["cuda"]'
+	cmake --build $$build --parallel $$(nproc); \
+	$$build/tests/gpu/gpu_selftest --check || [ $$? = 77 ]; \
+	PYTHONPATH=build/cuda $(RUN) -c 'import _core; assert _core.build_info()["cuda"]'
 
 # One program without Python, to take to a machine with a GPU: tests of GPU code, and a bench by
 # events. build/lent-gpu has all that such a machine may lack.
