@@ -74,13 +74,15 @@ class StoreWriter:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        with _signals_wait():
-            for sink in self._sinks.values():
-                sink.abandon()
-            if self._directory.exists():
-                shutil.rmtree(self._directory)
-            os.close(self._lock)
-        self._signals.close()
+        try:
+            with _signals_wait():
+                for sink in self._sinks.values():
+                    sink.abandon()
+                if self._directory.exists():
+                    shutil.rmtree(self._directory)
+                os.close(self._lock)
+        finally:  # a signal that waited raises
+            self._signals.close()
 
     def file(self, name: str) -> FileSink:
         """A new file ``name`` of the store. Its user or ``commit`` closes it."""

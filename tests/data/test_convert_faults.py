@@ -130,6 +130,21 @@ def test_a_signal_whose_exception_native_code_does_not_pass_on(tmp_path, meet_si
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def test_a_signal_during_the_removal_of_files(tmp_path, monkeypatch):
+    remove = shutil.rmtree
+
+    def removed(directory):
+        signal.raise_signal(signal.SIGTERM)
+        remove(directory)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    with pytest.raises(SystemExit) as end, StoreWriter(tmp_path / "out"):
+        pass
+    assert end.value.code == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
     source = sparse_graph(tmp_path / "graph", num_rows=1 << 19)
     small = save_npy(tmp_path / "small", random_graph())
