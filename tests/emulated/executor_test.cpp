@@ -16,6 +16,23 @@ TEST_CASE("GPU executor") {
   }
 }
 
+TEST_CASE("GPU executor refuses plans of another place") {
+  const auto planned = PlannerCase::draw(900, "lru", "none", kNumNodes);
+  RowFiles files({kNumNodes, 8, 4096, 1});
+  const auto storage = files.open("posix");
+  const auto sets =
+      cache::make_twin_set_cache(planned.config, planned.scores, cache::SetCachePlace::kTwin);
+  sets->push({});
+  cache::Decisions decisions;
+  sets->decide(0, &decisions);
+  cache::Plan plan;
+  plan.on_gpu = decisions.moves;
+  const CheckedExecutor checked =
+      make_executor({planned.config.num_lines, 0, 0, 60}, *storage, planned);
+  expect_throw<ArgumentError>("made where it is replayed",
+                              [&] { checked.executor->replay(plan, {}, {}); });
+}
+
 }  // namespace
 
 }  // namespace lsm::testing

@@ -73,7 +73,7 @@ struct SampledTypes {
   bool takes_last = false;
   std::vector<std::vector<int64_t>> node_times = {};  // by type, or none
 };
-/// True if lanes that are threads or fibers would meet a million times in its samples.
+/// True if lanes that are fibers would meet a million times in its samples.
 inline bool is_large(const SampledTypes& types) {
   return types.num_nodes.front() > 500;
 }
