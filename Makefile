@@ -29,7 +29,7 @@ NVCC ?= $(or $(CUDACXX),nvcc)
 LSM_CUDA ?= AUTO
 # Compute capabilities that GPU code is built for: native is this machine's, nothing all we support.
 CUDA_ARCHS ?=
-export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA) -DLSM_GPU_SELFTEST=OFF
+export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA) -DLSM_GPU_SELFTEST=OFF -DLSM_EMULATED_GPU=OFF
 CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 # An editable install knows only the modules of its time, so a new module requires a new install.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
@@ -124,14 +124,20 @@ $(SANITIZED): test-sanitize-%: system $(if $(shell command -v cmake),,$(VENV)/.d
 	  cmake --build $$build --target native_tests --parallel $$(nproc); \
 	  $$build/tests/native/native_tests
 
+# The present build, which gets more targets for a while: host code has the same objects with them.
+MODULE_BUILD = $(if $(OFFLINE),build/offline,build/$(shell $(RUN) -c 'import sys, sysconfig; \
+  python = "cp%d%d" % sys.version_info[:2]; \
+  print(python, python, sysconfig.get_platform().replace("-", "_"), sep="-")'))
+
 # GPU code on threads of the host (tests/emulated/README.md). FULL=1 runs all of both builds, of
-# which CI runs a part.
+# which CI runs a part. Bindings are those of the module.
 FULL ?=
 test-emulated: setup
-	set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
-	  cmake -S . -B build/emulated -DLSM_EMULATED_GPU=ON -DPython_EXECUTABLE=$(abspath $(RUN)); \
-	  cmake --build build/emulated --parallel $$(nproc); \
-	  $(abspath $(RUN)) tests/emulated/run.py build/emulated $(if $(FULL),--full)
+	set -e; export PATH="$(abspath $(BIN)):$$PATH"; build=$(MODULE_BUILD); \
+	  trap 'cmake -S . -B $$build $(CMAKE_ARGS) >/dev/null' EXIT; \
+	  cmake -S . -B $$build $(CMAKE_ARGS) -DLSM_EMULATED_GPU=ON; \
+	  cmake --build $$build --target emulated --parallel $$(nproc)
+	$(RUN) tests/emulated/run.py $(if $(FULL),--full)
 
 # Not part of CI: runs for FUZZ_SECS, and needs clang with its runtime libraries. build/fuzz keeps
 # failing inputs, and build/fuzz/corpus useful ones for the next run.
@@ -163,13 +169,9 @@ test-nvme: setup
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
 	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest -rs
 
-# Compiling needs nvcc only. The present build gets GPU code and gpu_selftest for a while: host code has
-# the same objects with it and without. The module must also link and load without a driver; it goes
-# to a folder where no test finds it.
-MODULE_BUILD = $(if $(OFFLINE),build/offline,build/$(shell $(RUN) -c 'import sys, sysconfig; \
-  python = "cp%d%d" % sys.version_info[:2]; \
-  print(python, python, sysconfig.get_platform().replace("-", "_"), sep="-")'))
-cuda-check: setup
+# Compiling needs nvcc only. The present build gets GPU code and gpu_selftest. The module must also link
+# and load without a driver; it goes to a folder where no test finds it.
+cuda-check: setup | $(filter test-emulated,$(MAKECMDGOALS)) # which works in the same build
 	@if ! command -v $(NVCC) >/dev/null; then \
 	  echo 'nvcc is not installed: GPU code is not compiled'; exit 0; \
 	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; build=$(MODULE_BUILD); \

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILT = ROOT / "build/emulated/tests/emulated"
+BUILT = ROOT / "build/emulated"
 FANOUTS = [10, 5]
 IDS = 100_000  # unit of the counts of planning
 

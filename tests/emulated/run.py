@@ -1,6 +1,6 @@
 """Runs the tests on the emulated GPU, and proves that they find planted defects.
 
-run.py BUILD [--full]: runs a part of both builds, and of Python tests of twins and GPUs with the
+run.py [--full]: runs a part of both builds, and of Python tests of twins and GPUs with the
 emulated GPU in their place; and every mutation in a run of its own, which must fail with the
 expected message. --full: all of them. As many run at a time as the machine has cores.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
+BUILT = ROOT / "build/emulated"
 TIMEOUT_SECS = 900
 # A report ends the run: the tests have to be without any.
 SANITIZER = "halt_on_error=1:second_deadlock_stack=1:exitcode=66"
@@ -53,38 +54,38 @@ def run(command: list[str | Path], **environment: str) -> Ended:
     return ended.returncode == 0, ended.stdout
 
 
-def run_python(build: Path, tests: list[str]) -> Ended:
+def run_python(tests: list[str]) -> Ended:
     paths = [Path(__file__).parent / "python", ROOT]
     return run(
         [sys.executable, "-m", "pytest", "-p", "emulated_core", *tests],
-        LSM_EMULATED_CORE=str(next(build.glob("_core*.so"))),
+        LSM_EMULATED_CORE=str(next(BUILT.glob("_core*.so"))),
         LSM_EMULATED_PAGEABLE="1",
         OMP_WAIT_POLICY="passive",
         PYTHONPATH=os.pathsep.join(map(str, [*paths, os.environ.get("PYTHONPATH", "")])),
     )
 
 
-def find(build: Path, mutation: Mutation) -> Ended:
+def find(mutation: Mutation) -> Ended:
     has_passed, output = run(
-        [build / f"emulated_{mutation.build}", f"--test-case=*{mutation.tests}*"],
+        [BUILT / f"emulated_{mutation.build}", f"--test-case=*{mutation.tests}*"],
         LSM_EMULATED_PART="1",
         LSM_EMULATED_MUTATION=mutation.name,
     )
     return not has_passed and mutation.found in output, output
 
 
-def parts(build: Path, is_full: bool) -> dict[str, Callable[[], Ended]]:
+def parts(is_full: bool) -> dict[str, Callable[[], Ended]]:
     """All runs by their names, those that take longest first."""
     part = {} if is_full else {"LSM_EMULATED_PART": "1"}
     twins = [*PYTHON_TESTS, "tests/cache/test_planner_twin.py"] if is_full else PYTHON_TESTS
     gpus = FULL_GPU_TESTS if is_full else GPU_TESTS
     tests = {
-        "race": partial(run, [build / "emulated_race"], **part),
-        "memory": partial(run, [build / "emulated_memory"], **part),
-        "tests of twins": partial(run_python, build, twins),
-        "tests of GPUs": partial(run_python, build, gpus),
+        "race": partial(run, [BUILT / "emulated_race"], **part),
+        "memory": partial(run, [BUILT / "emulated_memory"], **part),
+        "tests of twins": partial(run_python, twins),
+        "tests of GPUs": partial(run_python, gpus),
     }
-    planted = {f"planted: {m.name}": partial(find, build, m) for m in MUTATIONS}
+    planted = {f"planted: {m.name}": partial(find, m) for m in MUTATIONS}
     return tests | planted
 
 
@@ -100,7 +101,7 @@ def timed(name: str, start: Callable[[], Ended]) -> bool:
 
 
 def main() -> None:
-    runs = parts(Path(sys.argv[1]).resolve() / "tests/emulated", "--full" in sys.argv)
+    runs = parts("--full" in sys.argv)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         are_right = list(threads.map(timed, runs, runs.values()))
     sys.exit(not all(are_right))
