@@ -52,11 +52,14 @@ def more_than_useful(given: CacheOptions, tiers: TierSizes, store: GraphStore) -
     )
 
 
-def without_hits(record: dict[str, Any], options: CacheOptions, num_nodes: int) -> str | None:
-    """A cache that served next to no row of an epoch, whose ``record`` this is. None if it served
-    some, or if it could not: the first epoch of few batches requests few rows twice."""
+def without_hits(
+    record: dict[str, Any], options: CacheOptions, num_nodes: int, num_ranks: int
+) -> str | None:
+    """A cache that served next to no row of an epoch, whose ``record`` of all ranks this is. None
+    if it served some, or if it could not: in the first epoch of few batches, a rank requests few
+    rows twice."""
     requests, hits = record["requests"], sum(record[name] for name in _HITS)
-    could = record["epoch"] > 1 or requests > num_nodes
+    could = record["epoch"] > 1 or requests > num_nodes * num_ranks
     if not could or not requests or hits > requests * _USELESS:
         return None
     return (

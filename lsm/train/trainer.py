@@ -278,7 +278,9 @@ class Trainer:
         job = self.job
         if self._said_useless or not job.world.is_main or job.config.cache.policy == "none":
             return
-        remark = without_hits(record, job.config.cache, job.store.num_nodes)
+        remark = without_hits(
+            record, job.config.cache, job.store.num_nodes, num_ranks=job.world.size
+        )
         if remark is not None:
             self._said_useless = True
             logger.warning("%s", remark)

@@ -282,13 +282,21 @@ def test_a_cache_without_hits_is_one_warning_per_run(store, tmp_path, caplog, mo
 
 
 @pytest.mark.parametrize(
-    ("epoch", "requests", "hits", "is_said"),
-    [(1, 1000, 0, True), (1, 1000, 1, False), (1, 600, 0, False), (2, 600, 0, True)],
+    ("epoch", "requests", "hits", "ranks", "is_said"),
+    [
+        (1, 1000, 0, 1, True),
+        (1, 1000, 1, 1, False),
+        (1, 600, 0, 1, False),
+        (2, 600, 0, 1, True),
+        (1, 1800, 0, 3, False),  # a rank requested no row twice
+        (1, 1801, 0, 3, True),
+    ],
 )
-def test_hits_of_zero_are_told_where_there_could_be_some(epoch, requests, hits, is_said):
+def test_hits_of_zero_are_told_where_there_could_be_some(epoch, requests, hits, ranks, is_said):
     counted = dict.fromkeys(COUNTERS, 0) | {"requests": requests, "victim_hits": hits}
     options = CacheOptions(policy="lru", bytes=4096)
-    remark = cache_remarks.without_hits(counted | {"epoch": epoch}, options, num_nodes=600)
+    record = counted | {"epoch": epoch}
+    remark = cache_remarks.without_hits(record, options, num_nodes=600, num_ranks=ranks)
     assert (remark is not None) == is_said
 
 
