@@ -183,6 +183,8 @@ def summary(made: dict, lines: list[Line]) -> str:
 
 def main() -> None:
     args = parse_args()
+    if shutil.which("fio") is None:  # before 17 GiB are written
+        sys.exit("error: fio is not installed; install it (Debian: fio)")
     directory = Path(tempfile.mkdtemp(prefix="lsm-reach-", dir=args.workdir))
     try:
         large = make_store(directory / "large", LARGE_STORE, args.scale)
