@@ -77,7 +77,8 @@ quickstart: setup $(STORE)/meta.json
 
 # Tests of a module share fixtures, so a process takes whole files. Without a network the plugin
 # may be missing. Threads of torch that wait without a sleep would take the cores of other processes.
-TEST_JOBS ?= $(if $(OFFLINE),,2)
+# Tests of several ranks mostly wait, so there is a process more than cores (8 at most).
+TEST_JOBS ?= $(if $(OFFLINE),,$(shell nproc | awk '{ print ($$1 < 8 ? $$1 + 1 : 8) }'))
 PYTEST = OMP_WAIT_POLICY=passive $(RUN) -m pytest $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
 test: setup
 	$(PYTEST) -m 'not slow'
