@@ -5,8 +5,9 @@ stopped and continues; embeddings by model, loss, memory and ranks) and records 
 iteration, and the results, as exact numbers. ``--against FILE`` compares with an earlier record:
 a change that moves code must move no loss. Losses are equal on one machine, with one build and one
 torch only, so records are compared where they were made. ``--tree`` trains another checkout, built
-in place; the cases are those of this one. Exit status 1 if a case fails, differs, or is missing in
-the record or in this checkout.
+in place; the cases are those of this one. An editable install hides other checkouts, so
+``--python`` names a Python that has the dependencies only. Exit status 1 if a case fails, differs,
+or is missing in the record or in this checkout.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ CASES = _graph_cases() | _embedding_cases()
 def parse_args() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--tree", type=Path, default=ROOT, help="the checkout that is run")
+    options.add_argument("--python", default=sys.executable, help="the program that runs it")
     options.add_argument("--against", type=Path, help="a record to compare with")
     options.add_argument(
         "--added", nargs="+", default=[], choices=RESULTS, help="results that the record lacks"
@@ -128,21 +130,40 @@ def parse_args() -> argparse.Namespace:
 
 def run_lsm(args: argparse.Namespace, ranks: int, *arguments: str | Path) -> None:
     """``lsm ARGUMENTS`` of the tree. Raises RuntimeError with the end of what it printed."""
-    python = [sys.executable, "-m"]
+    python = [args.python, "-m"]
     if ranks > 1:
         python += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-    paths = [str(args.tree.resolve()), os.environ.get("PYTHONPATH", "")]
-    environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*python, "lsm", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=args.timeout_secs,
-        env=os.environ | environment,
+        env=environment_of(args.tree),
         check=False,
     )
     if done.returncode != 0:
         raise RuntimeError("\n".join(done.stderr.strip().splitlines()[-5:]))
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """Where Python finds the packages of ``tree`` first."""
+    paths = os.pathsep.join(filter(None, (str(tree.resolve()), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+def check_tree(args: argparse.Namespace) -> None:
+    """Ends the program if Python imports another lsm than that of the tree: an editable install
+    goes before all paths."""
+    code = "import importlib.util as u; print(u.find_spec('lsm').origin)"
+    command = [args.python, "-c", code]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, env=environment_of(args.tree), check=True
+    )
+    if not Path(done.stdout.strip()).is_relative_to(args.tree.resolve()):
+        sys.exit(
+            f"{args.python} imports {done.stdout.strip()}, not that of {args.tree}: "
+            "--python names one that has the dependencies, but no lsm-gnn"
+        )
 
 
 def losses_of(run_dir: Path) -> dict:
@@ -202,6 +223,7 @@ def _first_difference(case: dict, other: dict, added: Sequence[str]) -> str:
 
 def main() -> int:
     args = parse_args()
+    check_tree(args)
     chosen = {name: case for name, case in CASES.items() if fnmatch.fnmatch(name, args.only)}
     with tempfile.TemporaryDirectory() as folder:
         stores = Path(folder)
@@ -211,7 +233,7 @@ def main() -> int:
         for name, case in chosen.items():
             results[name] = run_case(name, case, stores, args)
             print(f"{name}: {results[name].get('error', 'done')}", file=sys.stderr, flush=True)
-    publish({"cases": results}, args, "tree", "against")
+    publish({"cases": results}, args, "tree", "python", "against")
     recorded = json.loads(args.against.read_text())["cases"] if args.against else results
     earlier = {name: case for name, case in recorded.items() if fnmatch.fnmatch(name, args.only)}
     found = differences(results, earlier, args.added)

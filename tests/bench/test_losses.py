@@ -1,5 +1,6 @@
 """The record of losses: a comparison misses no case and no number."""
 
+import argparse
 import importlib.util
 import re
 import sys
@@ -11,7 +12,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 @pytest.fixture(scope="module")
-def differences():
+def losses():
     sys.path.insert(0, str(BENCH))
     try:
         spec = importlib.util.spec_from_file_location("losses", BENCH / "losses.py")
@@ -20,7 +21,7 @@ def differences():
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(BENCH))
-    yield module.differences
+    yield module
     del sys.modules["losses"]
 
 
@@ -46,8 +47,19 @@ def case(*losses, **results):
         ({"a": case(valid_mrr="1")}, {"a": case()}, ["valid_mrr"], []),
     ],
 )
-def test_differences(differences, ours, theirs, added, found):
-    texts = differences(ours, theirs, added)
+def test_differences(losses, ours, theirs, added, found):
+    texts = losses.differences(ours, theirs, added)
     assert len(texts) == len(found)
     for text, pattern in zip(texts, found, strict=True):
         assert re.fullmatch(pattern, text), text
+
+
+def test_another_checkout_than_python_imports_is_refused(losses, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho /elsewhere/lsm/__init__.py\n")
+    python.chmod(0o755)
+    args = argparse.Namespace(python=str(python), tree=tmp_path)
+    with pytest.raises(SystemExit, match=r"imports /elsewhere/lsm/__init__\.py, not that of .*"):
+        losses.check_tree(args)
+    python.write_text(f"#!/bin/sh\necho {tmp_path}/lsm/__init__.py\n")
+    losses.check_tree(args)
