@@ -37,6 +37,7 @@ SwapChunk SwapChunks::start(int64_t index) {
 void SwapChunks::begin(SwapChunk& chunk, bool writes) {
   chunk.writes = writes;
   chunk.done = 0;
+  chunk.was_futile = false;
   chunk.offset = (writes ? *swap_.write_to : *swap_.read_from) + chunk.index * chunk_bytes_;
   if (writes) sums_[static_cast<size_t>(chunk.index)].written = sum(chunk);
 }
@@ -44,17 +45,24 @@ void SwapChunks::begin(SwapChunk& chunk, bool writes) {
 bool SwapChunks::advance(SwapChunk& chunk, int64_t result) {
   if (failed()) return false;
   if (result == -EINTR || result == -EAGAIN) return true;
-  if (result <= 0) {
+  // Direct transfers continue at a block boundary; a short one may have ended within a block. A
+  // file that ends within this block brings the same part of it each time.
+  const int64_t whole =
+      result == chunk.bytes_left() ? result : result / block_bytes_ * block_bytes_;
+  const bool is_futile = whole == 0;
+  if (result <= 0 || (is_futile && chunk.was_futile)) {
     const int number = result < 0 ? static_cast<int>(-result) : EIO;
-    const char* why = result < 0 ? std::strerror(number) : "nothing was transferred";
+    const char* why = result < 0    ? std::strerror(number)
+                      : result == 0 ? "nothing was transferred"
+                                    : "less than a block was transferred, twice";
     fail(std::make_exception_ptr(
         SystemError(number, target_,
                     concat(chunk.writes ? "write" : "read", " of ", chunk.bytes_left(),
                            " bytes at offset ", chunk.position(), ": ", why))));
     return false;
   }
-  // Direct transfers continue at a block boundary; a short one may have ended within a block.
-  chunk.done += result == chunk.bytes_left() ? result : result / block_bytes_ * block_bytes_;
+  chunk.was_futile = is_futile;
+  chunk.done += whole;
   if (chunk.done < chunk.bytes) return true;
   if (chunk.writes) {
     if (!swap_.read_from) return false;

@@ -34,7 +34,8 @@ struct SwapChunk {
   std::byte* memory = nullptr;
   int64_t offset = 0;
   int64_t bytes = 0;
-  int64_t done = 0;  // bytes of the current transfer
+  int64_t done = 0;         // bytes of the current transfer
+  bool was_futile = false;  // its last result was less than a block
 
   std::byte* address() const { return memory + done; }
   int64_t position() const { return offset + done; }

@@ -104,6 +104,15 @@ def test_short_transfers_continue(engine, file, nth):
     assert file.read_bytes()[: 8 * PAGE] == old.numpy().tobytes()
 
 
+def test_a_file_cut_within_a_block_is_an_error(engine, file):
+    if engine == "nvme":
+        pytest.skip("a drive has no end within a block")
+    with opened(file, engine, timeout_secs=20) as transfers:
+        os.truncate(file, PAGE + 100)
+        with pytest.raises(OSError, match=r"less than a block was transferred, twice|nothing was"):
+            transfers.swap(aligned(4 * PAGE), read_from=0)
+
+
 def test_an_error_of_the_disk_is_raised_and_the_engine_goes_on(engine, file):
     block = random_block(7, 8 * PAGE)
     with opened(file, engine) as transfers:

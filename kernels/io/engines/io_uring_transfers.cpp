@@ -97,6 +97,7 @@ void IoUringTransfers::run(SwapChunks& chunks, const Deadline& deadline) {
     const auto [slot, result] = ring_->wait(deadline);
     switch (complete(chunks, ring_->slot(slot), result)) {
       case Next::kAgain:
+        if (deadline.passed()) throw TimeoutError("");
         ring_->issue(slot, file_.descriptor());
         break;
       case Next::kEnd:
