@@ -11,6 +11,7 @@
 #include "cache/bind_targets.h"
 #include "cache/executor.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/core/process_owned.h"
 
 namespace py = pybind11;
 
@@ -28,11 +29,12 @@ struct HostExecutor {
   lsm::CacheExecutor native;
 };
 
-std::unique_ptr<HostExecutor> make_host_executor(lsm::Storage& storage, int64_t num_lines,
-                                                 int64_t victim_slots,
-                                                 const lsm::TensorView& static_rows,
-                                                 const lsm::TensorView& constant_rows,
-                                                 double timeout_secs, int64_t prefetch_iterations) {
+using OwnedExecutor = lsm::ProcessOwned<HostExecutor>;
+
+OwnedExecutor make_host_executor(lsm::Storage& storage, int64_t num_lines, int64_t victim_slots,
+                                 const lsm::TensorView& static_rows,
+                                 const lsm::TensorView& constant_rows, double timeout_secs,
+                                 int64_t prefetch_iterations) {
   lsm::check_argument(num_lines >= 0, "num_lines: expected at least 0, got ", num_lines);
   lsm::check_argument(victim_slots >= 0, "victim_slots: expected at least 0, got ", victim_slots);
   const auto static_span = static_rows.as<int64_t>("static_rows");
@@ -40,7 +42,7 @@ std::unique_ptr<HostExecutor> make_host_executor(lsm::Storage& storage, int64_t 
   const lsm::CacheExecutor::Sizes sizes{num_lines, victim_slots, prefetch_iterations};
   py::gil_scoped_release release;
   // Not make_unique: the executor cannot be moved.
-  return std::unique_ptr<HostExecutor>(
+  return OwnedExecutor(
       new HostExecutor{{}, {sizes, storage, static_span, constant_span, timeout_secs}});
 }
 
@@ -83,7 +85,7 @@ void start_over(HostExecutor& executor) {
 namespace lsm {
 
 void bind_executor(py::module_& module) {
-  py::class_<HostExecutor>(module, "CacheExecutor")
+  py::class_<HostExecutor, OwnedExecutor>(module, "CacheExecutor")
       .def(py::init(&make_host_executor), py::arg("storage"), py::kw_only(), py::arg("num_lines"),
            py::arg("victim_slots"), py::arg("static_rows"), py::arg("constant_rows"),
            py::arg("timeout_secs"), py::arg("prefetch_iterations") = 0)

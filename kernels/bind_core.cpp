@@ -8,6 +8,7 @@
 #include "kernels/core/check.h"
 #include "kernels/core/page_lock.h"
 #include "kernels/core/philox.h"
+#include "kernels/core/process_owned.h"
 #include "kernels/core/start_thread.h"
 #include "kernels/core/thread_pool.h"
 
@@ -68,7 +69,10 @@ void bind_core(py::module_& module) {
       .def(py::init(&make_locked_pool), py::arg("max_idle_bytes"), py::arg("device"))
       .def("take", &LockedPool::take, py::arg("bytes"), py::call_guard<py::gil_scoped_release>());
   py::class_<ThreadPool, std::shared_ptr<ThreadPool>>(module, "ThreadPool")
-      .def(py::init<int>(), py::arg("num_threads"))
+      .def(py::init([](int num_threads) -> std::shared_ptr<ThreadPool> {
+             return ProcessOwned<ThreadPool>(new ThreadPool(num_threads));
+           }),
+           py::arg("num_threads"))
       .def_property_readonly("num_threads", &ThreadPool::num_threads);
   module.def("batch_key", &batch_key, py::arg("seed"), py::arg("epoch"), py::arg("iteration"),
              py::arg("rank"));

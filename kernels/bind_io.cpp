@@ -10,6 +10,7 @@
 
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/core/process_owned.h"
 #include "kernels/io/engines/io_uring_storage.h"
 #include "kernels/io/engines/open_storage.h"
 #include "kernels/io/read_scheduler.h"
@@ -162,7 +163,8 @@ std::shared_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector
                                           const lsm::nvme::NvmeOptions& nvme) {
   const auto layout = lsm::RowLayout::of_sets(file_sets, row_bytes, stripe_bytes);
   const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, max_gap_bytes, direct};
-  return lsm::open_storage(engine, std::move(paths), layout, options, nvme);
+  return lsm::ProcessOwned<lsm::Storage>(
+      lsm::open_storage(engine, std::move(paths), layout, options, nvme).release());
 }
 
 void find_rows(const lsm::TensorView& ids, int64_t first, int64_t num_nodes,

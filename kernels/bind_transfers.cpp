@@ -10,19 +10,21 @@
 
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/core/process_owned.h"
 #include "kernels/io/engines/open_transfers.h"
 
 namespace py = pybind11;
 
 namespace {
 
-std::unique_ptr<lsm::Transfers> open_transfer_engine(const std::string& engine, std::string path,
-                                                     int queue_depth, int64_t chunk_bytes,
-                                                     lsm::DirectMode direct,
-                                                     const lsm::nvme::NvmeOptions& nvme,
-                                                     bool read_only) {
-  return lsm::open_transfers(engine, std::move(path), {queue_depth, chunk_bytes, read_only}, direct,
-                             nvme);
+using OwnedTransfers = lsm::ProcessOwned<lsm::Transfers>;
+
+OwnedTransfers open_transfer_engine(const std::string& engine, std::string path, int queue_depth,
+                                    int64_t chunk_bytes, lsm::DirectMode direct,
+                                    const lsm::nvme::NvmeOptions& nvme, bool read_only) {
+  const lsm::TransferOptions options{queue_depth, chunk_bytes, read_only};
+  return OwnedTransfers(
+      lsm::open_transfers(engine, std::move(path), options, direct, nvme).release());
 }
 
 std::pair<uint64_t, uint64_t> swap(lsm::Transfers& transfers, const lsm::TensorView& memory,
@@ -50,7 +52,7 @@ py::dict transfer_stats(const lsm::Transfers& transfers) {
 }  // namespace
 
 void lsm::bind_transfers(py::module_& module) {
-  py::class_<lsm::Transfers>(module, "Transfers")
+  py::class_<lsm::Transfers, OwnedTransfers>(module, "Transfers")
       .def("swap", &swap, py::arg("memory"), py::arg("write_to"), py::arg("read_from"),
            py::arg("timeout_secs"), py::arg("first_page") = 0)
       .def("sync", &lsm::Transfers::sync, py::call_guard<py::gil_scoped_release>())

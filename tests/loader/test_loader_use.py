@@ -16,6 +16,7 @@ from lsm.cache.options import CacheOptions
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.options import StorageOptions
+from support.engines import QUEUED_ENGINES
 from support.training import make_store
 
 CACHE = CacheOptions(bytes=400 * 48, window=3)
@@ -191,6 +192,44 @@ def test_a_loader_that_the_child_opens_works(store):
             assert child.exitcode == 0
         finally:
             child.kill()
+
+
+LETS_GO_IN_A_CHILD = """
+import gc, os, sys
+import lsm
+from lsm.cache.options import CacheOptions
+
+def opened():
+    storage = lsm.StorageOptions(engine=sys.argv[3], num_threads=2)
+    cache = None
+    if sys.argv[2] == "cached":
+        victims = {"mode": "pool", "bytes": 100 * 48}
+        cache = CacheOptions(bytes=200 * 48, window=3, policy="lookahead", victim=victims)
+    store = lsm.GraphStore.open(sys.argv[1])
+    options = {"input_nodes": "train", "batch_size": 20, "storage": storage, "cache": cache}
+    return lsm.NeighborLoader(store, [3, 2], num_threads=2, **options)
+
+loader = opened()
+num_batches = len(list(loader))
+for replaces in (True, False):
+    pid = os.fork()
+    if pid == 0:
+        if replaces:
+            loader = opened()
+            gc.collect()
+            assert len(list(loader)) == num_batches
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+print(len(list(loader)) == num_batches)
+"""
+
+
+@pytest.mark.parametrize("cache", ["cached", "uncached"])
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
+def test_a_forked_child_can_let_go_of_the_parents_loader(store, cache, engine):
+    command = [sys.executable, "-c", LETS_GO_IN_A_CHILD, str(store.path), cache, engine]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
 
 
 LEAVES_AN_ITERATOR = """
