@@ -14,6 +14,9 @@ LONGEST_READ = 16 << 20
 LARGEST_COUNT = 2**31 - 1
 """Largest count without a range of its own."""
 
+LONGEST_SECS = 10.0**9
+"""Longest time-out, 32 years: native code counts it in nanoseconds."""
+
 LARGEST_SEED = 2**63 - 1
 """Largest seed that torch accepts."""
 

@@ -11,6 +11,7 @@ from lsm.core.limits import (
     LARGEST_COUNT,
     LARGEST_SEED,
     LONGEST_READ,
+    LONGEST_SECS,
     MOST_BYTES,
     MOST_THREADS,
 )
@@ -110,7 +111,7 @@ Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_SECS)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Fanout = Annotated[int, Field(ge=-1, le=LARGEST_COUNT)]
 Fanouts = Annotated[list[Fanout], Field(min_length=1)]

@@ -75,7 +75,7 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
     start = time.perf_counter()
     try:
         profile = measure_briefly(source, engine)
-    except (OSError, ValueError) as error:  # no direct reads; no line fits
+    except (OSError, ValueError, RuntimeError) as error:  # no direct reads, line, or threads
         return Found(source=f"the disk could not be measured ({in_words(error)})")
     secs = time.perf_counter() - start
     return Found(profile, f"measured in {secs:.1f} s, {_keep(profile, path, reason)}")
@@ -89,7 +89,7 @@ def find_on_machines(setting: str, store: Path, engine: str, world: World) -> Fo
     if world.local_rank == 0:
         try:
             found = find_profile(setting, store, engine)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             found = error
     host = host_identity()
     everyone = collectives.gather_objects((host, found), world)
