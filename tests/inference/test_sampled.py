@@ -35,6 +35,16 @@ def test_all_neighbours_give_the_rows_of_exact_routes(trained, tmp_path):
             assert close(found[name], np.load(exact["outputs"][name]["file"]))
 
 
+def test_embeddings_have_the_columns_of_all_heads(store, tmp_path):
+    train(config(store, tmp_path / "run", "model.name=gat", "train.epochs=1"))
+    _, found = run(tmp_path / "run", tmp_path / "sampled", num_neighbors=ALL)
+    exact = lsm.predict(tmp_path / "run", None, tmp_path / "exact", route="gather", progress=False)
+    for name in ("embeddings", "scores"):
+        expected = np.load(exact["outputs"][name]["file"])
+        assert found[name].shape == expected.shape
+        assert close(found[name], expected)
+
+
 def test_all_neighbours_give_the_rows_of_exact_routes_by_type(tmp_path):
     data = typed_graph(seed=3)
     del data["paper"].time, data["paper", "about", "topic"].time
