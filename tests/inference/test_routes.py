@@ -217,6 +217,15 @@ def test_float16_is_the_rounded_row(store, tmp_path):
     assert np.array_equal(short["predictions"], exact["predictions"])
 
 
+def test_rows_that_overflow_float16_are_counted(store, tmp_path):
+    made = model("gcn")
+    with torch.no_grad():
+        made.convs[-1].lin.weight *= 1e5
+    summary, found = run(made, store, tmp_path / "out", outputs=["scores"], dtype="float16")
+    overflown = int((~np.isfinite(found["scores"]).all(axis=1)).sum())
+    assert summary["rows_not_finite"] == overflown > 0
+
+
 def test_rows_that_are_not_finite_are_counted(data, tmp_path, caplog):
     x = data.x.clone()
     x[3, 2] = float("nan")
