@@ -107,12 +107,15 @@ class Cadence:
     """Write a checkpoint after the last epoch."""
     read_every: int = 1
     """Iterations whose totals are read together, as reading waits for the device."""
+    resume: str = "auto"
+    """checkpoint.resume: whether the same command continues a run that was stopped."""
 
     @classmethod
     def of(cls, config: Any, eval_every: int | None, **others: Any) -> Cadence:
         """The times that the sections train and checkpoint of ``config`` name."""
         train, often = config.train, config.checkpoint
         steps, epochs = often.every_steps, often.every_epochs
+        others["resume"] = often.resume
         return cls(train.epochs, eval_every, train.patience, steps, epochs, **others)
 
     def validates(self, epoch: int) -> bool:
@@ -317,11 +320,11 @@ class Loop:
         self._save()
         # No rank ends, and ends the job with it, before the file is written.
         collectives.barrier(self._world)
-        position = self.position
+        position, continues = self.position, self._cadence.resume == "auto"
+        how = "the same command continues" if continues else "checkpoint.resume=auto continues"
         raise signals.Stopped(
             f"stopped by a signal after epoch {position.epoch + 1}, iteration "
-            f"{position.iteration - 1}; a checkpoint is in {self._checkpoints}, and the same "
-            "command continues"
+            f"{position.iteration - 1}; a checkpoint is in {self._checkpoints}, and {how}"
         )
 
     def _save(self, best: bool = False) -> None:

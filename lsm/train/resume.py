@@ -50,7 +50,7 @@ def _read(job: Job) -> dict[str, Any] | None:
         logger.info("continuing from %s (%s)", path, position)
     else:
         checkpoint.remove_all(job.checkpoint_dir)
-        (job.run_dir / MODEL_NAME).unlink(missing_ok=True)
+    (job.run_dir / MODEL_NAME).unlink(missing_ok=True)  # the checkpoints have better ones
     _result(job).unlink(missing_ok=True)
     return content
 

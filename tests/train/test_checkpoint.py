@@ -5,6 +5,7 @@ import signal
 import pytest
 import torch
 
+import lsm
 from lsm.distributed.signals import EXIT_STOPPED
 from lsm.run.position import Position
 from lsm.train import checkpoint
@@ -84,6 +85,24 @@ def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
     train(config(store, tmp_path / "whole"))
     assert losses(tmp_path) == losses(tmp_path / "whole")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as before the runs
+
+
+def test_a_run_that_does_not_resume_by_itself_says_how_it_would(store, tmp_path):
+    settings = overrides(store, tmp_path, "checkpoint.resume=never")
+    job = run_forked(CRASH_AT, "term", 0, 1, 2, "base", *settings)
+    assert "the same command" not in job.stderr
+    assert job.stderr.rstrip().endswith("and checkpoint.resume=auto continues")
+
+
+def test_a_longer_run_that_was_stopped_has_no_model_of_the_shorter_one(store, tmp_path):
+    train(config(store, tmp_path, "train.epochs=1"))
+    job = run_forked(CRASH_AT, "term", 0, 1, 2, "base", *overrides(store, tmp_path))
+    assert job.returncode == EXIT_STOPPED
+    newest = checkpoint.list_checkpoints(tmp_path / "checkpoints")[-1]
+    best = torch.load(newest)["best_model"]
+    for name, value in lsm.load_model(tmp_path).state_dict().items():
+        assert torch.equal(value, best[name])
+    assert not (tmp_path / "model.pt").exists()
 
 
 def as_version_1(content):
