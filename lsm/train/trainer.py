@@ -236,8 +236,13 @@ class Trainer:
     def test(self) -> dict[str, Any]:
         """Tests the selected model and writes it."""
         job = self.job
-        if job.config.train.select == "best":
+        if job.config.train.select == "best" and self._best_model:
             job.network.model.load_state_dict(self._best_model)
+        elif job.config.train.select == "best" and job.world.is_main:
+            logger.warning(
+                "no validation had a value of %s, so the model of the last epoch is tested",
+                job.task.metric,
+            )
         test = self._evaluate("test")
         if job.world.is_main:
             weights = {name: value.cpu() for name, value in job.network.model.state_dict().items()}
@@ -262,11 +267,16 @@ class Trainer:
         job.network.share_buffers(job.world)
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
-        with memory_errors(f"while testing on the split {split}"), span("evaluate"):
-            if job.config.train.eval.exact:
-                found = evaluate_exactly(job, split)
-            else:
-                found = evaluate(job, loader, self._metrics.advance)
+        try:
+            with memory_errors(f"while testing on the split {split}"), span("evaluate"):
+                if job.config.train.eval.exact:
+                    found = evaluate_exactly(job, split)
+                else:
+                    found = evaluate(job, loader, self._metrics.advance)
+        except FloatingPointError as error:
+            raise RuntimeError(
+                f"epoch {self.position.epoch + 1}, split {split}: {error}; {self.loss_remedy}"
+            ) from None
         self._metrics.end()
         reads = torch.tensor(self._reads.take()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())

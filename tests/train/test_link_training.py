@@ -91,6 +91,12 @@ def test_nothing_leaks(random_store, tmp_path):
     assert summary["test_mrr"] == pytest.approx(chance(100), abs=0.025)
 
 
+def test_scores_that_are_not_finite_name_the_place_and_a_remedy(store, tmp_path):
+    settings = config(store, tmp_path, *LINKS, "train.batch_size=8000", "train.lr=1e10")
+    with pytest.raises(RuntimeError, match=r"epoch 1, split valid: .* not finite.*lower train\.lr"):
+        train(settings)
+
+
 def test_a_leak_would_be_seen(random_store, tmp_path):
     """With the links in the graph that is sampled, the same network tells them."""
     graph = lsm.GraphStore.open(random_store)

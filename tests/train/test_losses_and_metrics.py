@@ -197,6 +197,22 @@ def epochs_of(run_dir):
     return [line for line in lines if line["kind"] == "epoch"]
 
 
+def test_a_run_whose_validations_have_no_metric_tests_its_last_model(tmp_path, caplog):
+    nodes, y = torch.arange(60), torch.arange(60) % 2
+    graph = Data(x=torch.randn(60, 8), edge_index=torch.randint(60, (2, 300)), y=y)
+    graph.train_mask, graph.test_mask = nodes < 30, nodes >= 50
+    graph.val_mask = (nodes >= 30) & (nodes < 50) & (y == 1)
+    lsm.GraphStore.from_pyg(graph, tmp_path / "store")
+    settings = (*QUIET, "train.epochs=2", "train.metrics=auroc")
+    summary = train(config(tmp_path / "store", tmp_path / "run", *settings))
+    assert summary["valid_auroc"] is None
+    assert summary["test_auroc"] is not None
+    assert (
+        "no validation had a value of auroc, so the model of the last epoch is tested"
+        in caplog.text
+    )
+
+
 @pytest.mark.parametrize("kind", RUNS)
 def test_the_first_metric_selects_the_model(stores, tmp_path, kind):
     settings = (*QUIET, "train.epochs=8", *RUNS[kind], "train.eval.num_neighbors=[-1, -1]")
