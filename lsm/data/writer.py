@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
@@ -125,7 +127,7 @@ class StoreWriter:
             layout.write_meta(self._directory / layout.META, meta)
         with _signals_wait():
             self._signals.raise_received()
-            self._check_out()
+            self._check_out(meta)
             self._rename()
 
     def _rename(self) -> None:
@@ -141,17 +143,42 @@ class StoreWriter:
         layout.sync_directory(self.out.parent)
         shutil.rmtree(old, ignore_errors=True)
 
-    def _check_out(self) -> None:
+    def _check_out(self, meta: BaseModel | None = None) -> None:
+        """Raises FileExistsError if ``out`` may not be replaced, by a store of ``meta`` if that is
+        known."""
         if not os.path.lexists(self.out):
             return
         if not self._force:
             raise FileExistsError(f"{self.out}: exists; choose another --out or pass --force")
         is_empty = self.out.is_dir() and not any(self.out.iterdir())
-        if self.out.is_symlink() or not (is_empty or (self.out / layout.META).is_file()):
+        if self.out.is_symlink() or not (is_empty or _is_store(self.out)):
             raise FileExistsError(
                 f"{self.out}: exists and is not a store, so --force does not replace it; "
                 "choose another --out"
             )
+        if meta is None or is_empty:
+            return
+        found, new = _family(layout.store_kind(self.out)), _family(getattr(meta, "kind", "graph"))
+        if found != new:
+            raise FileExistsError(
+                f"{self.out}: exists and holds {found}, so --force does not replace it by {new}; "
+                "choose another --out"
+            )
+
+
+def _is_store(directory: Path) -> bool:
+    """True if a writer made ``directory``, and no other file lies there."""
+    try:
+        content = json.loads((directory / layout.META).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    is_meta = isinstance(content, dict) and content.keys() >= {"schema_version", "files"}
+    return is_meta and all(_WRITTEN.fullmatch(each.name) for each in directory.iterdir())
+
+
+def _family(kind: str) -> str:
+    """The stores of ``kind``, in words; a store of one family never replaces another's."""
+    return {"triples": "triples", "links": "splits of edges"}.get(kind, "a graph")
 
 
 def _restore_or_remove(old: Path, out: Path) -> None:

@@ -212,6 +212,17 @@ def test_splits_and_stores_are_told_apart(store):
         lsm.LinkSplits.make(store)
 
 
+def test_force_replaces_no_store_by_its_splits(tmp_path):
+    store = lsm.GraphStore.from_pyg(graph(), tmp_path / "g")
+    with pytest.raises(FileExistsError, match="holds a graph, so --force does not replace it"):
+        lsm.LinkSplits.make(store, store.path, force=True)
+    assert lsm.GraphStore.open(store.path).num_edges == store.num_edges
+    splits = lsm.LinkSplits.make(store, tmp_path / "links")
+    with pytest.raises(FileExistsError, match="holds splits of edges, so --force"):
+        lsm.GraphStore.from_pyg(graph(), splits.path, force=True)
+    assert lsm.LinkSplits.make(store, splits.path, force=True).num_edges == splits.num_edges
+
+
 def test_the_command_writes_splits(store, capsys):
     from typer.testing import CliRunner
 

@@ -260,6 +260,24 @@ def test_force_replaces_nothing_but_stores(tmp_path):
         StoreWriter(tmp_path, force=True)
 
 
+@pytest.mark.parametrize(
+    ("meta", "other"),
+    [
+        ('{"name": "a source of arrays"}', None),
+        ("[]", None),
+        ("{", None),
+        ('{"schema_version": 1, "files": {}}', "photo.jpg"),
+    ],
+)
+def test_force_keeps_a_folder_with_a_meta_json_that_is_no_store(tmp_path, meta, other):
+    (tmp_path / "meta.json").write_text(meta)
+    if other is not None:
+        (tmp_path / other).touch()
+    with pytest.raises(FileExistsError, match="is not a store, so --force does not replace it"):
+        write_tiny(tmp_path, 1, force=True)
+    assert (tmp_path / "meta.json").read_text() == meta
+
+
 def test_writer_wants_room_beforehand(tmp_path):
     with (
         StoreWriter(tmp_path / "out") as writer,
