@@ -30,7 +30,8 @@ class NegativeSampling:
             other links serve; resident: ``amount`` destinations that all links of a batch share,
             drawn from the destinations of links of nearby iterations, whose rows a cache holds;
             given: those in ``candidates``.
-        nodes: Draw negatives from these nodes of the destinations' type, [n] int64; None: from all.
+        nodes: Draw negatives from these nodes of the destinations' type, [n] int64 or a mask of all
+            its nodes; None: from all.
         candidates: Destinations for each link, [links, k] int64, or for all links, [k].
         iterations: resident: iterations in a group; the batches of a rank in one group draw from
             the destinations of all their links.
@@ -74,6 +75,11 @@ class NegativeSampling:
             raise ValueError(
                 f"neg_sampling: nodes: expected kind uniform or joint, got {self.kind}"
             )
+        for name in ("src_weight", "dst_weight"):
+            if getattr(self, name) is not None and self.kind not in ("uniform", "joint"):
+                raise ValueError(
+                    f"neg_sampling: {name}: expected kind uniform or joint, got {self.kind}"
+                )
 
     @classmethod
     def cast(cls, given: Any) -> NegativeSampling | None:
@@ -123,7 +129,7 @@ class NodeDraws:
         nodes: Tensor | None = None,
         ends: Tensor | None = None,
     ) -> None:
-        """Of ``num_nodes`` nodes, or of ``nodes`` [n] among them, or of ``ends`` [n], the ends of
+        """Of ``num_nodes`` nodes, or of ``nodes`` among them, or of ``ends`` [n], the ends of
         links, which may repeat; in proportion to ``weight`` [num_nodes], if there is one. Raises
         ValueError if there are fewer than two nodes to draw, for which no negative is possible."""
         self._num_nodes, self._pool = num_nodes, ends
@@ -132,7 +138,7 @@ class NodeDraws:
         if nodes is not None:
             self._pool = _checked_nodes(as_int64(torch.as_tensor(nodes)), num_nodes, side)
         if weight is not None:
-            self._bounds = _bounds_of(weight, num_nodes, side)
+            self._bounds = _bounds_of(weight, num_nodes, side, self._pool)
         distinct = num_nodes if self._pool is None else len(self._pool)
         if distinct < 2:
             raise ValueError(
@@ -159,14 +165,21 @@ class NodeDraws:
                 return drawn
             drawn[late] = self._draw(len(late), generator)
         late = self._times[drawn] > latest
-        drawn[late] = self._times.argmin() if late.any() else 0
+        if late.any():
+            drawn[late] = self._earliest(self._times)
         return drawn
+
+    def _earliest(self, times: Tensor) -> Tensor:
+        if self._pool is None:
+            return times.argmin()
+        return self._pool[times[self._pool].argmin()]
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         if self._bounds is not None:
             shares = torch.rand(count, generator=generator, dtype=torch.float64)
             found = torch.searchsorted(self._bounds, shares * self._bounds[-1], right=True)
-            return found.clamp_(max=len(self._bounds) - 1)
+            found.clamp_(max=len(self._bounds) - 1)
+            return found if self._pool is None else self._pool[found]
         if self._pool is None:
             return torch.randint(self._num_nodes, (count,), generator=generator)
         places = torch.randint(len(self._pool), (count,), generator=generator)
@@ -174,6 +187,13 @@ class NodeDraws:
 
 
 def _checked_nodes(nodes: Tensor, num_nodes: int, side: str) -> Tensor:
+    if nodes.dtype == torch.bool and nodes.shape == (num_nodes,):
+        return nodes.nonzero().view(-1)
+    if nodes.dim() != 1 or nodes.dtype != torch.int64:
+        raise ValueError(
+            f"neg_sampling: nodes: expected [n] int64 or a mask of {num_nodes} {side} nodes, got "
+            f"{nodes.dtype} {list(nodes.shape)}"
+        )
     bad = (nodes < 0) | (nodes >= num_nodes)
     if bad.any():
         first = int(nodes[bad][0])
@@ -184,13 +204,14 @@ def _checked_nodes(nodes: Tensor, num_nodes: int, side: str) -> Tensor:
     return nodes
 
 
-def _bounds_of(weight: Tensor, num_nodes: int, side: str) -> Tensor:
+def _bounds_of(weight: Tensor, num_nodes: int, side: str, pool: Tensor | None) -> Tensor:
+    """Sums of the weights of the ``pool``, or of all nodes."""
     if weight.shape != (num_nodes,):
         raise ValueError(
             f"neg_sampling: weights of {side} nodes: expected [{num_nodes}], got "
             f"{list(weight.shape)}"
         )
-    weight = weight.double()
+    weight = (weight if pool is None else weight[pool]).double()
     is_valid = bool((torch.isfinite(weight) & (weight >= 0)).all())
     if not is_valid or int((weight > 0).sum()) < 2:
         raise ValueError(
