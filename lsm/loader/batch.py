@@ -57,8 +57,8 @@ class Batch:
         num_sampled_nodes: Seeds, then new nodes per hop.
         num_sampled_edges: Edges per hop.
         edge_weight: [e] float32; None without weights.
-        input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``, or of
-            the links in its ``edge_label_index``.
+        input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``, the
+            seeds' ids if that is a mask, or positions of the links in ``edge_label_index``.
         epoch: Epoch, from 0.
         iteration: Iteration of the epoch, from 0.
         stats: Counters of lsm.core.counters and seconds per span of making the batch.

@@ -85,6 +85,12 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
     return node_type, seed_nodes(store.nodes(node_type), ids)
 
 
+def is_mask(input_nodes: InputNodes) -> bool:
+    """True for a mask of nodes."""
+    ids = input_nodes[1] if isinstance(input_nodes, tuple) else input_nodes
+    return not (ids is None or isinstance(ids, str)) and torch.as_tensor(ids).dtype == torch.bool
+
+
 def find_seed_times(
     store: GraphStore, node_type: str, nodes: Tensor, drawing: Drawing, given: Tensor | None
 ) -> Tensor | None:
@@ -123,10 +129,14 @@ def open_typed_topology(
     drawing: Drawing,
     in_memory: bool = False,
     message: Mapping[EdgeType, MessageEdges] | None = None,
+    plain: Topology | None = None,
 ) -> TypedTopology:
     """open_topology() by type, also of a graph without types. ``message``: the edges to take, of
-    types that differ from the store's."""
+    types that differ from the store's. ``plain``: the store's topology, if it is open already.
+    Raises ValueError for a plain topology of a store with types."""
     message = message or {}
+    if plain is not None and store.is_typed:
+        raise ValueError("topology: expected a TypedTopology of a store with types, got a Topology")
 
     def kept(each: EdgeType, values: Tensor) -> Tensor:
         return message[each].kept(values) if each in message else values
@@ -151,7 +161,7 @@ def open_typed_topology(
             raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
     topologies = _of_one_dtype(
         {
-            each: message[each].topology if each in message else own.topology(in_memory)
+            each: message[each].topology if each in message else plain or own.topology(in_memory)
             for each, own in edges.items()
         }
     )
@@ -208,8 +218,7 @@ def store_values(store: GraphStore, input_type: str, labels: Tensor | None) -> S
         found = {
             "edge_attr": of_type.attr if of_type.has_attr else None,
             WEIGHT: of_type.weights if of_type.has_weights else None,
-            # Edges of a graph without types have the name that PyG's Data gives it.
-            TIME if store.is_typed else "edge_time": of_type.times if of_type.has_times else None,
+            TIME: of_type.times if of_type.has_times else None,
         }
         edges[each] = {name: values() for name, values in found.items() if values is not None}
     return StoreValues(nodes, edges)

@@ -76,7 +76,8 @@ def find_edges(
             raise ValueError("edge_label: expected None with triplets")
         if len(labels) and labels.min() == 0:
             labels = labels + 1  # 0 is the label of negatives
-    if times is None and time_attr is not None and splits is not None and ends.dim():
+    is_split = isinstance(_parts(given)[1], str)
+    if times is None and time_attr is not None and splits is not None and is_split:
         times = splits.times(split)
     if (times is None) != (time_attr is None):
         raise ValueError(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits
+from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling
 from lsm.loader.inputs import Drawing, open_typed_sampler, open_typed_topology, store_values
@@ -30,7 +31,7 @@ def open_link_parts(
     negatives: NegativeSampling | None = None,
     exclude_seed_edges: bool = True,
     reverse_type: EdgeType | Literal["auto"] | None = "auto",
-    topology: TypedTopology | None = None,
+    topology: Topology | TypedTopology | None = None,
     **schedule: Any,
 ) -> LoaderParts:
     """The parts of a loader of links. ``schedule``: the batch size, and the arguments of
@@ -51,7 +52,8 @@ def open_link_parts(
         **schedule,
     )
     message = {} if splits is None else splits.message_graph(store, split)
-    topology = topology or open_typed_topology(store, drawing, message=message)
+    if not isinstance(topology, TypedTopology):
+        topology = open_typed_topology(store, drawing, message=message, plain=topology)
     destination_type = edges.edge_type[2]
     sampler = open_typed_sampler(topology, destination_type, drawing)
     values = store_values(store, destination_type, None)

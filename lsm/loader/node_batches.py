@@ -24,11 +24,20 @@ class NodeBatches:
     """Samples seed nodes, and makes Batches of the samples.
 
     sampler: a Sampler, or one that takes the times of seeds. values: those of the store, for PyG's
-    form of a batch. labels: those of the seeds' type, [N], or None.
+    form of a batch. labels: those of the seeds' type, [N], or None. gives_node_ids: ``input_id`` of
+    a batch has the seeds' ids, not their positions.
     """
 
-    def __init__(self, sampler: Any, values: StoreValues, labels: Tensor | None) -> None:
+    def __init__(
+        self,
+        sampler: Any,
+        values: StoreValues,
+        labels: Tensor | None,
+        *,
+        gives_node_ids: bool = False,
+    ) -> None:
         self._sampler, self._values, self._labels = sampler, values, labels
+        self._gives_node_ids = gives_node_ids
 
     def sample(self, seeds: SeedBatch) -> SampledGraph:
         """The sample of a batch's seeds."""
@@ -50,7 +59,7 @@ class NodeBatches:
             graph,
             x=x,
             y=labels,
-            input_id=seeds.input_id,
+            input_id=seeds.nodes if self._gives_node_ids else seeds.input_id,
             find_edges=partial(self.edge_ids, seeds),
             epoch=seeds.name.epoch,
             iteration=seeds.name.iteration,

@@ -14,11 +14,15 @@ from lsm.loader.inputs import (
     InputNodes,
     find_inputs,
     find_seed_times,
+    is_mask,
     open_sampler,
     open_topology,
+    open_typed_topology,
     store_values,
 )
 from lsm.loader.node_batches import NodeBatches
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.sampler.seeds import NodeSeeds, SeedSource
 from lsm.sampler.typed_neighbor import TypedTopology
 
@@ -53,9 +57,17 @@ def open_node_parts(
     seeds = NodeSeeds(nodes, times=times, **schedule)
     values = store_values(store, input_type, labels)
     if sampler is None:
+        if isinstance(topology, Topology) and (store.is_typed or not drawing.is_plain):
+            topology = open_typed_topology(store, drawing, plain=topology)
         topology = topology or open_topology(store, drawing)
         sampler = open_sampler(topology, input_type, drawing)
-    batches = NodeBatches(sampler, values, values.nodes[input_type].get("y"))
+    elif isinstance(sampler, NeighborSampler | DeviceNeighborSampler) and not drawing.is_plain:
+        raise ValueError(
+            "sampler: expected one by type with disjoint, time_attr or weight_attr, got a "
+            f"{type(sampler).__name__}, which ignores them"
+        )
+    labels = values.nodes[input_type].get("y")
+    batches = NodeBatches(sampler, values, labels, gives_node_ids=is_mask(input_nodes))
     description = describe(store, drawing, schedule, seeds=seeds.num_seeds)
     return LoaderParts(seeds, sampler, batches, description)
 

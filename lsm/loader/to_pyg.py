@@ -25,7 +25,10 @@ def _to_data(batch: Batch) -> Data:
     values = batch.store_values
     if values is not None:
         _select(data, values.nodes.get(NODE, {}), batch.n_id)
-        _select(data, values.edges.get(EDGE, {}), e_id)
+        of_edges = values.edges.get(EDGE, {})
+        # Data has nodes and edges in one, so times of edges have another name.
+        named = {"edge_time" if name == "time" else name: each for name, each in of_edges.items()}
+        _select(data, named, e_id, batch.edge_weight)
     _set(data, batch=batch.batch, seed_time=batch.seed_time)
     if batch.links is None:
         data.batch_size = batch.batch_size
@@ -53,7 +56,7 @@ def _to_hetero(batch: Batch) -> HeteroData:
         store, own = data[each], e_id.get(each)
         _set(store, edge_index=edge_index, e_id=own, edge_weight=weights.get(each))
         if values is not None:
-            _select(store, values.edges.get(each, {}), own)
+            _select(store, values.edges.get(each, {}), own, weights.get(each))
         store.num_sampled_edges = types.num_sampled_edges[each]
     if batch.links is None:
         _set(data[types.input_type], input_id=batch.input_id, seed_time=batch.seed_time)
@@ -73,12 +76,18 @@ def _set_links(data: HeteroData, links: SeedLinks, input_id: Tensor | None) -> N
         _set(data[end], **{name: values.get(name) for name in (*names, "seed_time")})
 
 
-def _select(store: object, values: Mapping[str, Tensor], ids: Tensor | None) -> None:
-    """Sets the values of ``ids``; None: they are not known."""
+def _select(
+    store: object, values: Mapping[str, Tensor], ids: Tensor | None, drawn: Tensor | None = None
+) -> None:
+    """Sets the values of ``ids``; None: they are not known. ``drawn``: weights of the sampler, by
+    which ``edge_weight`` is multiplied."""
     if ids is None:
         return
     for name, each in values.items():
-        setattr(store, name, select(each, ids, ids.device))
+        found = select(each, ids, ids.device)
+        if name == "edge_weight" and drawn is not None:
+            found = found * drawn
+        setattr(store, name, found)
 
 
 def _set(store: object, **values: Tensor | None) -> None:

@@ -387,6 +387,57 @@ def test_no_negative_is_later_than_its_link(tmp_path):
             assert (data.time[negatives] <= times[batch.input_id, None]).all()
 
 
+def test_weighted_negatives_are_of_the_pool():
+    weight = torch.zeros(10)
+    weight[[1, 2, 5, 7]] = torch.tensor([100.0, 1.0, 3.0, 0.0])
+    mask = torch.zeros(10, dtype=torch.bool)
+    mask[[2, 5, 7]] = True
+    for nodes in (mask, mask.nonzero().view(-1), torch.tensor([2, 5, 7], dtype=torch.int32)):
+        drawn = NodeDraws(10, weight=weight, nodes=nodes).draw(4000, torch.Generator())
+        counts = torch.bincount(drawn, minlength=10)
+        assert counts.nonzero().view(-1).tolist() == [2, 5]
+        assert counts[5] / 4000 == pytest.approx(0.75, abs=0.03)
+    assert NodeDraws(10, nodes=mask).draw(200, torch.Generator()).unique().tolist() == [2, 5, 7]
+
+
+def test_a_link_before_all_nodes_gets_the_earliest_of_the_pool():
+    draws = NodeDraws(10, nodes=torch.tensor([8, 6, 9])).with_times(torch.arange(10))
+    drawn = draws.draw(20, torch.Generator(), torch.full((20,), -1))
+    assert drawn.tolist() == [6] * 20
+
+
+def test_times_of_a_split_are_of_its_own_links_alone(tmp_path):
+    store = lsm.GraphStore.from_pyg(plain_graph(), tmp_path / "g")
+    splits = lsm.LinkSplits.make(store, tmp_path / "links")
+    times = {"links": splits, "time_attr": "time"}
+    with lsm.LinkNeighborLoader(store, [2], "train", **times) as loader:
+        batch = next(iter(loader))
+    assert torch.equal(batch.links.edge_label_time, splits.times("train")[: batch.batch_size])
+    pairs = splits.edges("train").flip(1)
+    with pytest.raises(ValueError, match="expected a time for each link"):
+        lsm.LinkNeighborLoader(store, [2], pairs, **times)
+
+
+def test_a_plain_topology_takes_times_as_the_store_does(stores):
+    options = {"neg_sampling": "binary", "batch_size": 40}
+    for more in (
+        {},
+        {"disjoint": True},
+        {"time_attr": "time", "edge_label_time": torch.arange(40)},
+    ):
+        pairs = pairs_of(stores["plain"])[:, :40]
+        found = []
+        for topology in (None, stores["plain"].topology()):
+            with lsm.LinkNeighborLoader(
+                *(stores["plain"], [3], pairs), topology=topology, **options, **more
+            ) as loader:
+                found.append(next(iter(loader)))
+        assert torch.equal(found[0].n_id, found[1].n_id)
+        assert torch.equal(found[0].e_id, found[1].e_id)
+    with pytest.raises(ValueError, match="topology: expected a TypedTopology"):
+        lsm.LinkNeighborLoader(stores["typed"], [3], CITES, topology=stores["plain"].topology())
+
+
 LONG = torch.zeros(2, 3, dtype=torch.int64)
 BAD = {
     "unknown node": (
@@ -410,6 +461,18 @@ BAD = {
     "no negatives": (
         {"neg_sampling": {"mode": "triplet", "nodes": torch.tensor([4])}},
         "no negatives are possible: 1 node",
+    ),
+    "nodes of another type": (
+        {"neg_sampling": {"mode": "triplet", "nodes": torch.rand(4)}},
+        r"nodes: expected \[n\] int64 or a mask of 60 destination nodes, got torch.float32",
+    ),
+    "short mask": (
+        {"neg_sampling": {"mode": "triplet", "nodes": torch.ones(4, dtype=torch.bool)}},
+        "or a mask of 60 destination nodes, got torch.bool",
+    ),
+    "degrees and weights": (
+        {"neg_sampling": {"mode": "triplet", "kind": "degree", "dst_weight": torch.ones(60)}},
+        "dst_weight: expected kind uniform or joint, got degree",
     ),
     "no weights": (
         {"neg_sampling": {"mode": "triplet", "dst_weight": torch.zeros(60)}},

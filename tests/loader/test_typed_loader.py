@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader.utils import get_input_nodes
 from torch_geometric.nn import HeteroConv, SAGEConv, to_hetero
 from torch_geometric.utils import trim_to_layer
 
 import lsm
 from lsm.cache.set_shares import set_shares
+from lsm.sampler.neighbor import NeighborSampler
 
 CITES = ("paper", "cites", "paper")
 WRITES = ("author", "writes", "paper")
@@ -204,6 +206,77 @@ def test_a_graph_without_types_has_subgraphs_times_and_weights(tmp_path):
         for batch in loader:
             times = batch.time[batch.edge_index[0]]
             assert (times <= batch.seed_time[batch.batch[batch.edge_index[0]]]).all()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A graph without types whose edges have times and weights."""
+    torch.manual_seed(0)
+    data = Data(torch.randn(200, 8), torch.randint(200, (2, 3000)), edge_weight=torch.rand(3000))
+    data.edge_time = torch.randint(100, (3000,))
+    return lsm.GraphStore.from_pyg(data, tmp_path_factory.mktemp("plain") / "store")
+
+
+def test_weights_of_ladies_are_multiplied_by_those_of_the_store(plain):
+    with lsm.NeighborLoader(plain, [50, 50], None, 20, sampling="ladies") as loader:
+        batch = next(iter(loader))
+    stored = plain.to_pyg().edge_weight[batch.e_id]
+    assert not torch.equal(batch.edge_weight, torch.ones(batch.num_edges))
+    assert torch.equal(batch.to_pyg().edge_weight, batch.edge_weight * stored)
+
+
+def test_times_of_edges_have_one_name_and_pyg_its_own(plain):
+    with lsm.NeighborLoader(plain, [5], None, 20) as loader:
+        batch = next(iter(loader))
+    times = plain.to_pyg().edge_time[batch.e_id]
+    assert torch.equal(batch.edge_values("time")["node", "to", "node"], times)
+    assert torch.equal(batch.to_pyg().edge_time, times)
+    assert "time" not in batch.to_pyg()
+
+
+def test_input_id_is_that_of_pyg(graph, store, plain):
+    draw = torch.Generator().manual_seed(2)
+    mask, times = torch.rand(400, generator=draw) < 0.3, torch.randint(100, (400,), generator=draw)
+    for given in (("paper", mask), ("paper", mask.nonzero().view(-1))):
+        _, nodes, input_id = get_input_nodes(graph, given)
+        with lsm.NeighborLoader(
+            *(store, [2], given, 32), time_attr="time", input_time=times[nodes], shuffle=True
+        ) as loader:
+            for batch in loader:
+                own = batch.n_id_dict["paper"][: batch.batch_size]
+                expected = batch.input_id if input_id is not None else nodes[batch.input_id]
+                assert torch.equal(own, expected)
+                assert torch.equal(batch.seed_time, times[own])
+                assert torch.equal(batch.y, graph["paper"].y[own])
+    with lsm.NeighborLoader(plain, [2], mask[:200], 32) as loader:
+        expected = get_input_nodes(plain.to_pyg(), mask[:200])[2]
+        assert torch.equal(torch.cat([batch.input_id for batch in loader]), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_attr": "edge_weight"},
+        {"disjoint": True},
+        {"time_attr": "time", "input_time": torch.full((200,), 60)},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_plain_topology_is_drawn_from_as_the_options_say(plain, options):
+    found = []
+    for topology in (None, plain.topology()):
+        with lsm.NeighborLoader(plain, [4, 3], topology=topology, **options) as loader:
+            found.append(next(iter(loader)))
+    assert torch.equal(found[0].n_id, found[1].n_id)
+    assert torch.equal(found[0].e_id, found[1].e_id)
+    sampler = NeighborSampler(plain.topology(), [4, 3])
+    with pytest.raises(ValueError, match=r"sampler: expected one by type .* which ignores them"):
+        lsm.NeighborLoader(plain, [4, 3], sampler=sampler, **options)
+
+
+def test_a_plain_topology_is_none_of_types(store, plain):
+    with pytest.raises(ValueError, match="topology: expected a TypedTopology"):
+        lsm.NeighborLoader(store, [4], "paper", topology=plain.topology())
 
 
 @pytest.mark.parametrize(
