@@ -114,9 +114,9 @@ class CacheOptions(PlannerOptions):
     score: str = "auto"
     """Expected hotness of nodes, for the policies static, hybrid and lookahead and for the choice
     of constant and static rows: none, in_degree, reverse_pagerank, presample, or the name of
-    another score in the store. A missing one is computed and stored. auto: reverse_pagerank where
-    it is of use; if the store has none, lookahead starts without it while it is computed during
-    training."""
+    another score in the store. A missing one is computed and stored. auto: reverse_pagerank, or
+    in_degree for train.task=link, where it is of use; if the store has none, lookahead starts
+    without it while it is computed during training."""
 
     @model_validator(mode="after")
     def _has_room(self) -> CacheOptions:

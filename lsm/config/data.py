@@ -16,7 +16,7 @@ class DataConfig(Section):
     path: str | None = None
     """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
     input_type: str | None = None
-    """Node type whose nodes are classified, in a store with types. null: the only type that has
+    """Node type whose nodes are predicted, in a store with types. null: the only type that has
     labels and training nodes."""
     topology: Literal["auto", "mmap", "memory"] = "auto"
     """Location of the graph structure and the labels. mmap: mapped from the store on demand;

@@ -105,10 +105,11 @@ class GraphStore:
     ) -> GraphStore:
         """Makes a store of a graph of PyG.
 
-        Kept of nodes: ``x``, ``y`` (classes; -1 is unknown), ``train_mask``, ``val_mask``,
-        ``test_mask``, ``time``, ``names`` (a list of strings); of edges: ``edge_index``,
-        ``edge_weight``, ``edge_attr`` and ``time`` (of ``Data``: ``edge_time``). Everything may be
-        missing but ``edge_index``. A warning names attributes that are not kept.
+        Kept of nodes: ``x``, ``y`` (classes, -1 unknown; or numbers, [N] or [N, k]),
+        ``train_mask``, ``val_mask``, ``test_mask``, ``time``, ``names`` (a list of strings); of
+        edges: ``edge_index``, ``edge_weight``, ``edge_attr`` and ``time`` (of ``Data``:
+        ``edge_time``). Everything may be missing but ``edge_index``. A warning names attributes
+        that are not kept.
 
         Edges get the order of ``EdgeData``: by destination, then by time where there is one, then
         as in ``edge_index``.
@@ -308,7 +309,8 @@ class GraphStore:
                 like the topology.
 
         Returns:
-            Class of each node, [N] int64. An unknown class is -1.
+            Class of each node, [N] int64, -1 where unknown; or numbers, [N] or [N, k] float32 or
+            int64.
 
         Raises:
             OSError: The file cannot be read.

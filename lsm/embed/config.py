@@ -61,7 +61,7 @@ class EmbedTrainConfig(Section):
     state stay float32."""
     eval_every: AutoCount = "auto"
     """Epochs between two validations. The last epoch is always validated. 0: only the last. auto:
-    5, fewer from 10 million training edges on, and 1 from 50 million on. Without validation edges:
+    5, fewer above 10 million training edges, and 1 above 25 million. Without validation edges:
     none."""
     eval_edges: AutoCount = "auto"
     """Validation edges to rank: the first ones in an order drawn by train.seed. 0: all. auto: as

@@ -118,4 +118,4 @@ class TopologyOptions(Section):
     """Memory from which a job that trains on a GPU samples the graph. host: host threads sample;
     uva: the GPU samples from page-locked host memory; device: the GPU samples from its own memory;
     auto: device if the structure takes at most half of the free GPU memory, else uva. Batches are
-    the same."""
+    the same. With train.task=link the host samples."""

@@ -26,7 +26,7 @@ def prepare_environment() -> None:
 
 
 def fit(config: Config) -> dict[str, Any]:
-    """Trains and tests a node classifier. Blocks until the run ends.
+    """Trains and tests a network of nodes or of links. Blocks until the run ends.
 
     Under torchrun, srun or mpirun, every process of the job calls it. Sets the environment
     variables OMP_WAIT_POLICY, TORCH_CPP_LOG_LEVEL and CUBLAS_WORKSPACE_CONFIG unless they are
