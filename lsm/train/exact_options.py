@@ -8,6 +8,7 @@ from torch import nn
 from lsm.inference.driver import enough_bytes
 from lsm.inference.options import InferenceOptions
 from lsm.train.model import new_model
+from lsm.train.sampling import left_out
 from lsm.train.setup import Setup
 
 
@@ -19,11 +20,14 @@ def exact_bytes(setup: Setup) -> int:
     with torch.random.fork_rng(devices=[]):
         model = new_model(setup)
     try:
-        return max(
+        for name in left_out(setup.config):
+            raise ValueError(f"sampler.edge_types leaves out {name}, whose edges it would take")
+        needed = (
             enough_bytes(model.eval(), setup.store, exact_options(setup, model, each), setup.world)
             for each in ("valid", "test")
             if len(setup.task.seeds(setup.store, each))
         )
+        return max(needed, default=0)
     except ValueError as error:
         raise ValueError(f"train.eval.exact: {error}; or set it to false") from error
 

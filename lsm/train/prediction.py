@@ -28,7 +28,7 @@ from lsm.sampler.neighbor import checked_num_neighbors
 from lsm.sampler.options import Sampling
 from lsm.storage.options import StorageOptions
 from lsm.train.predicted_links import AskedLinks
-from lsm.train.sampling import drawing_of
+from lsm.train.sampling import drawing_of, left_out
 from lsm.train.saved import SavedRun
 from lsm.train.tasks.metrics import in_columns
 
@@ -127,7 +127,7 @@ def predict(
         model, opened, storage, edges, config = _open(run_or_model, store)
         sampled = _sampled(config, opened, route, num_neighbors)
         if config is not None and world.is_main:
-            _check_times(config, route)
+            _check_route(config, route)
         of_links = asked.outputs(model, opened, partial(_nodes, nodes, opened))
         if of_links is None and node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
@@ -209,25 +209,25 @@ def _sampled(
         if hops is None:
             raise ValueError("--num-neighbors: expected numbers for a model without its run")
         return Sampled(Drawing(hops, Sampling(), False, "uniform", None, None), 1024, 0)
-    drawing, known = drawing_of(config, store, "test"), len(config.sampler.num_neighbors)
+    known = len(config.sampler.num_neighbors)
     if hops is not None and len(hops) != known:
         raise ValueError(f"--num-neighbors: expected {known} hops as in the run, got {len(hops)}")
-    if hops is not None:
-        drawing = replace(drawing, num_neighbors=hops)
+    drawing = drawing_of(config, store, "test", hops)
     return Sampled(drawing, config.eval_batch_size, config.train.seed)
 
 
-def _check_times(config: Config, route: str) -> None:
-    """Raises ValueError if the route is open, and the model knows the neighbours of a time alone;
-    warns if the route takes those of all times."""
-    if config.sampler.time_attr is None or route == "sampled":
+def _check_route(config: Config, route: str) -> None:
+    """Raises ValueError if the route is open, and the model knows the neighbours of a time or of
+    some types alone; warns if the route takes all."""
+    missing = left_out(config)
+    if route == "sampled" or (config.sampler.time_attr is None and not missing):
         return
     problem = "the run takes the neighbours of a time, and exact routes those of all times"
+    if config.sampler.time_attr is None:
+        problem = f"the run leaves out {missing[0]}, and exact routes take all types of edges"
     if route == "auto":
-        raise ValueError(
-            f"--route: {problem}; give --route sampled, or gather to have those of all times"
-        )
-    logger.warning("--route: %s; --route sampled takes those of the node's time", problem)
+        raise ValueError(f"--route: {problem}; give --route sampled, or gather to have them all")
+    logger.warning("--route: %s; --route sampled takes those of the run", problem)
 
 
 def _prediction(config: Config | None, nodes: NodeData) -> Prediction:

@@ -22,12 +22,23 @@ def batch_size(config: Config, split: str) -> int:
     return config.train.batch_size if split == "train" else config.eval_batch_size
 
 
-def drawing_of(config: Config, store: GraphStore, split: str) -> Drawing:
-    """How a split of a store draws neighbours. Raises ValueError for an unknown edge type."""
+def left_out(config: Config) -> list[str]:
+    """The edge types without which a run trains."""
+    return [name for name, hops in config.sampler.edge_types.items() if not any(hops)]
+
+
+def drawing_of(
+    config: Config, store: GraphStore, split: str, num_neighbors: list[int] | None = None
+) -> Drawing:
+    """How a split of a store draws neighbours; ``num_neighbors``: in place of those that the
+    configuration has. Types that are left out stay so. Raises ValueError for an unknown type."""
     options, trains = config.sampler, split == "train"
-    hops = options.num_neighbors if trains else config.eval_num_neighbors
-    given_eval = config.train.eval.num_neighbors is not None
-    by_type = {} if given_eval and not trains else options.edge_types
+    hops, by_type = options.num_neighbors, options.edge_types
+    if not trains:
+        num_neighbors = num_neighbors or config.train.eval.num_neighbors
+        hops = num_neighbors or config.eval_num_neighbors
+    if num_neighbors is not None:
+        by_type = {name: [0] * len(hops) for name in left_out(config)}
     return Drawing(
         _num_neighbors(store, hops, by_type),
         options if trains else Sampling(),

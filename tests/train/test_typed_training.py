@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ from lsm import native
 from lsm.data.typed.synth import synthesize_typed
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
 from lsm.train import loaders
+from lsm.train.sampling import drawing_of
 from lsm.train.trainer import train
 from support.training import config, losses, overrides, run_forked, run_job, steps
 
@@ -161,6 +163,32 @@ def test_a_type_of_edges_that_is_left_out_brings_no_rows(store, tmp_path):
     settings = (*TYPED, "train.epochs=1", "storage.engine=posix", *CACHES["lru"], leave)
     train(config(store, tmp_path, *settings))
     assert all(step["types"]["type1"]["requests"] == 0 for step in steps(tmp_path))
+
+
+def test_a_type_that_is_left_out_stays_so_after_training(store, tmp_path):
+    left = ("type1", "of_type1", "target")
+    settings = (*TYPED, "train.epochs=1", f'sampler.edge_types={{"{",".join(left)}": [0, 0]}}')
+    given = config(store, tmp_path, *settings, "train.eval.num_neighbors=[-1, -1]")
+    opened = lsm.GraphStore.open(store)
+    for hops in (drawing_of(given, opened, "test"), drawing_of(given, opened, "test", [3, 3])):
+        assert hops.num_neighbors[left] == [0, 0]
+        assert any(map(any, hops.num_neighbors.values()))
+    with pytest.raises(
+        ValueError, match=r"train\.eval\.exact: sampler\.edge_types leaves out type1,"
+    ):
+        train(config(store, tmp_path / "exact", *settings, "train.eval.exact=true"))
+    summary = train(given)
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match="--route: the run leaves out type1,of_type1,target"):
+        lsm.predict(tmp_path, None, out, progress=False)
+    found = lsm.predict(
+        tmp_path, None, out, route="sampled", num_neighbors=[-1, -1], nodes="test", progress=False
+    )
+    predicted = np.load(found["outputs"]["predictions"]["file"])
+    nodes = opened.nodes("target")
+    ids = nodes.split("test")
+    accuracy = (torch.from_numpy(predicted) == nodes.labels()[ids]).double().mean().item()
+    assert accuracy == pytest.approx(summary["test_accuracy"])
 
 
 @pytest.mark.parametrize(
