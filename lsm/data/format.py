@@ -273,12 +273,17 @@ def require_known_kind(store: Path) -> None:
 def store_kind(store: Path) -> str:
     """The kind of store that ``meta.json`` names; ``graph`` without one, or if the file cannot be
     read."""
+    return str(unchecked_meta(store).get("kind", "graph"))
+
+
+def unchecked_meta(store: Path) -> dict[str, Any]:
+    """The content of ``meta.json``; empty if it cannot be read, or is no JSON object."""
     try:
         with open(store / META, "rb") as file:
             content = json.loads(file.read(_MOST_META_BYTES))
     except (OSError, ValueError, RecursionError):
-        return "graph"
-    return str(content.get("kind", "graph")) if isinstance(content, dict) else "graph"
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def check_features(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
 import re
@@ -18,7 +17,6 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
@@ -29,10 +27,10 @@ from lsm.data.typed.format import TypedMeta
 
 log = logging.getLogger(__name__)
 
-# Names in a store's directory, complete or not.
+# Names in a store's directory, complete or not. A run keeps its profile of the disk there.
 _WRITTEN = re.compile(
     r"topology|split|scores|(labels|times)\.npy|features(\.\d+)?\.bin|\.?meta\.json.*"
-    r"|nodes|edges|message|(entities|names|relations)\.tsv|scratch"
+    r"|\.?profile\.json.*|nodes|edges|message|(entities|names|relations)\.tsv|scratch"
 )
 
 
@@ -47,10 +45,11 @@ class StoreWriter:
     lock on its directory.
     """
 
-    def __init__(self, out: str | Path, *, force: bool = False) -> None:
-        """Raises FileExistsError if ``out`` exists, unless it is a store and ``force`` is set."""
+    def __init__(self, out: str | Path, *, force: bool = False, kind: str = "graph") -> None:
+        """Raises FileExistsError if ``out`` exists, unless it is a store of that ``kind``, and
+        ``force`` is set. A graph with types may replace one without."""
         self.out = Path(os.path.abspath(out))
-        self._force = force
+        self._force, self._content = force, _content_of(kind)
         self._check_out()
         self._directory = layout.temporary_path(self.out)
         self._sinks: dict[str, FileSink] = {}
@@ -127,7 +126,7 @@ class StoreWriter:
             layout.write_meta(self._directory / layout.META, meta)
         with _signals_wait():
             self._signals.raise_received()
-            self._check_out(meta)
+            self._check_out()
             self._rename()
 
     def _rename(self) -> None:
@@ -143,9 +142,7 @@ class StoreWriter:
         layout.sync_directory(self.out.parent)
         shutil.rmtree(old, ignore_errors=True)
 
-    def _check_out(self, meta: BaseModel | None = None) -> None:
-        """Raises FileExistsError if ``out`` may not be replaced, by a store of ``meta`` if that is
-        known."""
+    def _check_out(self) -> None:
         if not os.path.lexists(self.out):
             return
         if not self._force:
@@ -156,29 +153,23 @@ class StoreWriter:
                 f"{self.out}: exists and is not a store, so --force does not replace it; "
                 "choose another --out"
             )
-        if meta is None or is_empty:
-            return
-        found, new = _family(layout.store_kind(self.out)), _family(getattr(meta, "kind", "graph"))
-        if found != new:
+        found = self._content if is_empty else _content_of(layout.store_kind(self.out))
+        if found != self._content:
             raise FileExistsError(
-                f"{self.out}: exists and holds {found}, so --force does not replace it by {new}; "
-                "choose another --out"
+                f"{self.out}: exists and holds {found}, so --force does not replace it by "
+                f"{self._content}; choose another --out"
             )
+
+
+def _content_of(kind: str) -> str:
+    """The content of a store, in words."""
+    return {"triples": "triples", "links": "splits of edges"}.get(kind, "a graph")
 
 
 def _is_store(directory: Path) -> bool:
     """True if a writer made ``directory``, and no other file lies there."""
-    try:
-        content = json.loads((directory / layout.META).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    is_meta = isinstance(content, dict) and content.keys() >= {"schema_version", "files"}
+    is_meta = layout.unchecked_meta(directory).keys() >= {"schema_version", "files"}
     return is_meta and all(_WRITTEN.fullmatch(each.name) for each in directory.iterdir())
-
-
-def _family(kind: str) -> str:
-    """The stores of ``kind``, in words; a store of one family never replaces another's."""
-    return {"triples": "triples", "links": "splits of edges"}.get(kind, "a graph")
 
 
 def _restore_or_remove(old: Path, out: Path) -> None:

@@ -17,6 +17,8 @@ from lsm.data.graph_store import GraphStore
 from lsm.data.sink import FileSink
 from lsm.data.stripes import StripedReader, StripedWriter
 from lsm.data.writer import StoreWriter
+from lsm.storage.disk_profile import PROFILE, save_profile
+from support.disk_profile import make_profile
 
 
 @pytest.fixture
@@ -276,6 +278,13 @@ def test_force_keeps_a_folder_with_a_meta_json_that_is_no_store(tmp_path, meta, 
     with pytest.raises(FileExistsError, match="is not a store, so --force does not replace it"):
         write_tiny(tmp_path, 1, force=True)
     assert (tmp_path / "meta.json").read_text() == meta
+
+
+def test_force_replaces_a_store_with_a_profile_of_its_disk(tmp_path):
+    write_tiny(tmp_path / "g", 1)
+    save_profile(make_profile(tmp_path / "g"), tmp_path / "g" / PROFILE)
+    write_tiny(tmp_path / "g", 2, force=True)
+    assert not (tmp_path / "g" / PROFILE).exists()
 
 
 def test_writer_wants_room_beforehand(tmp_path):

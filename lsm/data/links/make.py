@@ -92,7 +92,7 @@ def split_links(
     else:
         parts = _drawn_parts(edges, valid, test, order, seed, is_symmetric=_is_one(chosen))
     path = Path(out) if out is not None else store.path.with_name(f"{store.path.name}.links")
-    with StoreWriter(path, force=force) as writer:
+    with StoreWriter(path, force=force, kind="links") as writer:
         if pairs is None:
             counts = _write_splits(writer, parts, edges[chosen])
             _check_counts(counts, valid, test)

@@ -54,7 +54,7 @@ def convert_triples(
         source |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
     stem = src.resolve().name.partition(".")[0] if src.is_file() else src.resolve().name
     total = sum(path.stat().st_size for path in files.files.values())
-    with StoreWriter(out, force=force) as writer:
+    with StoreWriter(out, force=force, kind="triples") as writer:
         writer.require_bytes(total)
         with counting("triples", None, progress) as advance:
             spooled = {

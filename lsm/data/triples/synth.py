@@ -80,7 +80,7 @@ def synthesize_triples(
         if first["type"] == "extra_forbidden":
             raise ValueError(f"{where}: triples have no such thing; leave it out") from None
         raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
-    with StoreWriter(out, force=force) as writer:
+    with StoreWriter(out, force=force, kind="triples") as writer:
         spool = writer.scratch() / "all.ids"
         num_triples = max(1, int(spec.nodes * spec.avg_degree))
         writer.require_bytes(num_triples * SPOOLED_BYTES)
