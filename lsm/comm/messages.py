@@ -248,8 +248,7 @@ class MessageStream:
             with contextlib.suppress(RuntimeError, TimeoutError):
                 self.send(peer, Kind.ERROR, _LAST, payload=payload)
         with self._sending:  # another thread may settle what it sent
-            sent_now = list(self._sent)
-        errors = [sent for sent in sent_now if wait and sent.parts[0][0] == Kind.ERROR]
+            errors = [sent for sent in self._sent if wait and sent.parts[0][0] == Kind.ERROR]
         # A peer that reads the header reads the text at once, unless another rank's error came
         # first.
         for part in range(2):

@@ -81,11 +81,9 @@ class Outputs:
             return 0
         for name, array in self.arrays.items():
             if name in values:
+                values[name] = values[name].to(array.dtype)  # which may overflow
                 array.write(int(ids[0]), values[name])
-        name, rows = next(iter(values.items()))
-        # As they are written: narrow types overflow.
-        written = rows.to(self.arrays[name].dtype) if name in self.arrays else rows
-        return int((~torch.isfinite(written).all(dim=1)).sum())
+        return int((~torch.isfinite(next(iter(values.values()))).all(dim=1)).sum())
 
     def move(self, folder: Path, names: Sequence[str]) -> list[Path]:
         """Moves the arrays ``names`` into ``folder``. Returns their paths there."""

@@ -47,7 +47,8 @@ class Batch:
     Attributes:
         x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched. Of a store with
             types, a dict by node type, without types that have no features.
-        y: [batch_size] int64 labels of the seeds; None without labels.
+        y: [batch_size] or [batch_size, k] labels of the seeds, int64 or float32; None without
+            labels.
         n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
         e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
         edge_index: [2, e] int64 local (source, destination), grouped by hop; see SampledGraph.

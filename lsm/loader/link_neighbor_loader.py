@@ -12,6 +12,7 @@ from lsm.cache.options import CacheOptions
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits
 from lsm.features.sets import Features
+from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling
 from lsm.loader.inputs import Drawing
@@ -101,7 +102,7 @@ class LinkNeighborLoader(Loader):
         features: Features | None = None,
         storage: StorageOptions | Mapping[str, Any] | None = None,
         cache: CacheOptions | Mapping[str, Any] | None = None,
-        topology: TypedTopology | None = None,
+        topology: Topology | TypedTopology | None = None,
         disjoint: bool = False,
         time_attr: str | None = None,
         temporal_strategy: Literal["uniform", "last"] = "uniform",

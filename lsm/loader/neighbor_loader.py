@@ -57,7 +57,7 @@ class NeighborLoader(Loader):
             starts cold.
         topology: The store's topology, if it is open already, with the values of edges that the
             other arguments ask for.
-        labels: The labels of the seeds' type, [N] int64, if they are open already.
+        labels: The labels of the seeds' type, [N] or [N, k], if they are open already.
         disjoint: Give each seed a subgraph of its own.
         time_attr: "time": a subgraph has no neighbour later than its seed, by the times of edges,
             or else of their sources. Makes subgraphs disjoint.

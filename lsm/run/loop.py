@@ -108,15 +108,15 @@ class Cadence:
     read_every: int = 1
     """Iterations whose totals are read together, as reading waits for the device."""
     resume: str = "auto"
-    """checkpoint.resume: whether the same command continues a run that was stopped."""
+    """checkpoint.resume, by which the same command continues a run that was stopped."""
 
     @classmethod
     def of(cls, config: Any, eval_every: int | None, **others: Any) -> Cadence:
         """The times that the sections train and checkpoint of ``config`` name."""
         train, often = config.train, config.checkpoint
         steps, epochs = often.every_steps, often.every_epochs
-        others["resume"] = often.resume
-        return cls(train.epochs, eval_every, train.patience, steps, epochs, **others)
+        ends = train.epochs, eval_every, train.patience
+        return cls(*ends, steps, epochs, resume=often.resume, **others)
 
     def validates(self, epoch: int) -> bool:
         """True if there is a validation after ``epoch``, counted from 1."""

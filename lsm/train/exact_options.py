@@ -20,8 +20,10 @@ def exact_bytes(setup: Setup) -> int:
     with torch.random.fork_rng(devices=[]):
         model = new_model(setup)
     try:
-        for name in left_out(setup.config):
-            raise ValueError(f"sampler.edge_types leaves out {name}, whose edges it would take")
+        if missing := left_out(setup.config):
+            raise ValueError(
+                f"sampler.edge_types leaves out {missing[0]}, whose edges it would take"
+            )
         needed = (
             enough_bytes(model.eval(), setup.store, exact_options(setup, model, each), setup.world)
             for each in ("valid", "test")

@@ -236,7 +236,7 @@ class Trainer:
     def test(self) -> dict[str, Any]:
         """Tests the selected model and writes it."""
         job = self.job
-        if job.config.train.select == "best" and self._best_model:
+        if self._best_model:
             job.network.model.load_state_dict(self._best_model)
         elif job.config.train.select == "best" and job.world.is_main:
             logger.warning(
