@@ -70,7 +70,7 @@ void bind_core(py::module_& module) {
       .def("take", &LockedPool::take, py::arg("bytes"), py::call_guard<py::gil_scoped_release>());
   py::class_<ThreadPool, std::shared_ptr<ThreadPool>>(module, "ThreadPool")
       .def(py::init([](int num_threads) -> std::shared_ptr<ThreadPool> {
-             return ProcessOwned<ThreadPool>(new ThreadPool(num_threads));
+             return process_owned(std::make_unique<ThreadPool>(num_threads));
            }),
            py::arg("num_threads"))
       .def_property_readonly("num_threads", &ThreadPool::num_threads);

@@ -163,8 +163,7 @@ std::shared_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector
                                           const lsm::nvme::NvmeOptions& nvme) {
   const auto layout = lsm::RowLayout::of_sets(file_sets, row_bytes, stripe_bytes);
   const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, max_gap_bytes, direct};
-  return lsm::ProcessOwned<lsm::Storage>(
-      lsm::open_storage(engine, std::move(paths), layout, options, nvme).release());
+  return lsm::process_owned(lsm::open_storage(engine, std::move(paths), layout, options, nvme));
 }
 
 void find_rows(const lsm::TensorView& ids, int64_t first, int64_t num_nodes,

@@ -23,8 +23,7 @@ OwnedTransfers open_transfer_engine(const std::string& engine, std::string path,
                                     int64_t chunk_bytes, lsm::DirectMode direct,
                                     const lsm::nvme::NvmeOptions& nvme, bool read_only) {
   const lsm::TransferOptions options{queue_depth, chunk_bytes, read_only};
-  return OwnedTransfers(
-      lsm::open_transfers(engine, std::move(path), options, direct, nvme).release());
+  return lsm::process_owned(lsm::open_transfers(engine, std::move(path), options, direct, nvme));
 }
 
 std::pair<uint64_t, uint64_t> swap(lsm::Transfers& transfers, const lsm::TensorView& memory,

@@ -22,4 +22,9 @@ struct DeleteInItsProcess {
 template <typename T>
 using ProcessOwned = std::unique_ptr<T, DeleteInItsProcess>;
 
+template <typename T>
+ProcessOwned<T> process_owned(std::unique_ptr<T> object) {
+  return ProcessOwned<T>(object.release());
+}
+
 }  // namespace lsm
