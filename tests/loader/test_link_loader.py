@@ -387,25 +387,6 @@ def test_no_negative_is_later_than_its_link(tmp_path):
             assert (data.time[negatives] <= times[batch.input_id, None]).all()
 
 
-def test_weighted_negatives_are_of_the_pool():
-    weight = torch.zeros(10)
-    weight[[1, 2, 5, 7]] = torch.tensor([100.0, 1.0, 3.0, 0.0])
-    mask = torch.zeros(10, dtype=torch.bool)
-    mask[[2, 5, 7]] = True
-    for nodes in (mask, mask.nonzero().view(-1), torch.tensor([2, 5, 7], dtype=torch.int32)):
-        drawn = NodeDraws(10, weight=weight, nodes=nodes).draw(4000, torch.Generator())
-        counts = torch.bincount(drawn, minlength=10)
-        assert counts.nonzero().view(-1).tolist() == [2, 5]
-        assert counts[5] / 4000 == pytest.approx(0.75, abs=0.03)
-    assert NodeDraws(10, nodes=mask).draw(200, torch.Generator()).unique().tolist() == [2, 5, 7]
-
-
-def test_a_link_before_all_nodes_gets_the_earliest_of_the_pool():
-    draws = NodeDraws(10, nodes=torch.tensor([8, 6, 9])).with_times(torch.arange(10))
-    drawn = draws.draw(20, torch.Generator(), torch.full((20,), -1))
-    assert drawn.tolist() == [6] * 20
-
-
 def test_times_of_a_split_are_of_its_own_links_alone(tmp_path):
     store = lsm.GraphStore.from_pyg(plain_graph(), tmp_path / "g")
     splits = lsm.LinkSplits.make(store, tmp_path / "links")
