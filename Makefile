@@ -64,7 +64,7 @@ help:
 	@echo 'make lent-gpu    fill build/lent-gpu, which bench/lent_gpu.sh takes to a machine with a GPU'
 	@echo 'make cuda-check  compile GPU code for all compute capabilities, without a GPU'
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
-	@echo 'make configs     write configs/base.yaml and configs/ablation/base.yaml from the code'
+	@echo 'make configs     write the base.yaml files in configs, ablation and embed from the code'
 	@echo 'make lint        ruff, mypy and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make docs        build the documentation into build/docs'

@@ -59,7 +59,13 @@ class ArrayFile:
                 os.truncate(self.path, self.num_bytes)
 
     def write(self, first_row: int, rows: Tensor) -> None:
-        """Writes ``rows`` [n, \\*shape] from ``first_row`` on. Thread-safe."""
+        """Writes ``rows`` [n, \\*shape] from ``first_row`` on. Thread-safe. Raises ValueError for
+        rows of another shape, which would overwrite others."""
+        if rows.shape[1:] != self.shape:
+            raise ValueError(
+                f"{self.path}: expected rows of shape {list(self.shape)}, got "
+                f"{list(rows.shape[1:])}"
+            )
         values = rows.to(self.dtype).contiguous()
         view = values.numpy().reshape(-1).view(np.uint8).data
         offset = len(self._header) + first_row * self.row_bytes

@@ -15,6 +15,7 @@ import lsm
 from lsm import native
 from lsm.core import host_memory
 from lsm.inference import convs, driver, gather, intervals
+from lsm.inference.arrays import ArrayFile
 from lsm.inference.options import InferenceOptions
 from support.gather_blocks import small_blocks
 
@@ -215,6 +216,16 @@ def test_float16_is_the_rounded_row(store, tmp_path):
     for key in ("scores", "embeddings"):
         assert np.array_equal(short[key], exact[key].astype(np.float16))
     assert np.array_equal(short["predictions"], exact["predictions"])
+
+
+def test_a_file_takes_rows_of_its_shape_alone(tmp_path):
+    array = ArrayFile(tmp_path / "rows.npy", 4, (3,), torch.float32, is_npy=True)
+    array.create()
+    array.write(1, torch.ones(2, 3))
+    for rows in (torch.ones(1, 6), torch.ones(3)):
+        with pytest.raises(ValueError, match=r"expected rows of shape \[3\], got"):
+            array.write(0, rows)
+    assert np.array_equal(np.load(array.path), [[0] * 3, [1] * 3, [1] * 3, [0] * 3])
 
 
 def test_rows_that_overflow_float16_are_counted(store, tmp_path):

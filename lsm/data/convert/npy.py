@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _EDGES, _FEATURES, _LABELS = "edge_index.npy", "node_feat.npy", "node_label.npy"
 _KNOWN = f"{_EDGES}, {_FEATURES}, {_LABELS}, {{train,val,test}}_idx.npy or _mask.npy"
 _WITHOUT_SPLIT = {
-    "train": "lsm train needs train nodes; NeighborLoader takes any ids, or all nodes",
+    "train": "lsm train needs train nodes, but for links; NeighborLoader takes any ids",
     "valid": "without valid, lsm train takes train.select=last",
     "test": "without test, lsm train reports no test accuracy",
 }
@@ -151,7 +151,7 @@ def _warn_of_missing(src: Path, empty: list[str]) -> None:
     if not (src / _LABELS).exists():
         logger.warning(
             "%s: no %s: the store has no labels, and batch.y is None; it is for your own loop over "
-            "NeighborLoader, such as link prediction; lsm train needs a class for each train node",
+            "NeighborLoader, or for lsm train with train.task=link",
             src,
             _LABELS,
         )
