@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -36,9 +37,10 @@ def dotted_keys(model: type[BaseModel] = Config) -> tuple[str, ...]:
     return tuple(names)
 
 
-def nested(values: dict[Any, Any], prefix: str = "") -> dict[Any, Any]:
+def nested(values: dict[Any, Any], flat: Sequence[str] = (), prefix: str = "") -> dict[Any, Any]:
     """``values`` with a section for each key that has a dot: ``{"train.lr": 1}`` becomes
-    ``{"train": {"lr": 1}}``. Raises KeyError with the full name of a key that is there twice."""
+    ``{"train": {"lr": 1}}``. Names within the keys ``flat`` keep their dots. Raises
+    KeyError with the full name of a key that is there twice."""
     result: dict[Any, Any] = {}
     for key, value in values.items():
         first, dot, rest = key.partition(".") if isinstance(key, str) else (key, "", "")
@@ -47,8 +49,8 @@ def nested(values: dict[Any, Any], prefix: str = "") -> dict[Any, Any]:
         else:
             _merge(result, key, value, prefix)
     for key, value in result.items():
-        if isinstance(value, dict):
-            result[key] = nested(value, f"{prefix}{key}.")
+        if isinstance(value, dict) and f"{prefix}{key}" not in flat:
+            result[key] = nested(value, flat, f"{prefix}{key}.")
     return result
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from lsm.config.keys import current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
-from lsm.core.section import describe, is_section, keys
+from lsm.core.section import FLOATS, describe, is_section, keys
 from lsm.core.shipped import shipped_folder
 from lsm.run.options import default_run_dir
 
@@ -46,13 +46,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")
 )
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$|[-+]?\.inf$"
-    ),
-    list("-+.0123456789"),
-)
+_Loader.add_implicit_resolver(*FLOATS)
 
 
 def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -84,7 +78,7 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
 
 def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> Tree:
     """A configuration of type ``model`` from the file ``path``, as ``load_config`` does it."""
-    values = move_keys(model, _nested_of(path))
+    values = move_keys(model, _nested_of(model, path))
     _check_keys(model, values, source=str(path))
     for override in overrides:
         _apply(model, values, override)
@@ -175,12 +169,30 @@ def _is_mapping(annotation: Any) -> bool:
     return get_origin(annotation) is dict
 
 
+def _flat_mappings(model: type[BaseModel]) -> list[str]:
+    """The keys that take a mapping of names, which may have dots, to values of one type."""
+    annotations = {key: _annotation(model, key) for key in dotted_keys(model)}
+    return [
+        key
+        for key, annotation in annotations.items()
+        if _is_mapping(annotation) and get_args(annotation)[1] is not Any
+    ]
+
+
 def _is_entry(model: type[BaseModel], name: str) -> bool:
     """True if ``name`` is that of an entry of a mapping: ``model.args.dropout``."""
     return any(
         name.startswith(f"{key}.") and _is_mapping(_annotation(model, key))
         for key in dotted_keys(model)
     )
+
+
+def _path_of(model: type[BaseModel], name: str) -> list[str]:
+    """The keys from the tree to the value of the key ``name``."""
+    for key in _flat_mappings(model):
+        if name.startswith(f"{key}."):
+            return [*key.split("."), name.removeprefix(f"{key}.")]
+    return name.split(".")
 
 
 def _is_list(annotation: Any) -> bool:
@@ -192,9 +204,9 @@ def _is_list(annotation: Any) -> bool:
     return get_origin(annotation) is list
 
 
-def _nested_of(path: Path) -> dict[str, Any]:
+def _nested_of(model: type[BaseModel], path: Path) -> dict[str, Any]:
     try:
-        return nested(_read_yaml(path))
+        return nested(_read_yaml(path), _flat_mappings(model))
     except KeyError as error:
         raise ValueError(
             f"{path}: {error.args[0]} is given twice, in a section and by its full name"
@@ -266,7 +278,7 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
         value = _parse_override(name, text)
         if isinstance(value, str) and _is_list(annotation):
             value = _parse_override(name, f"[{value}]")
-    *sections, key = name.split(".")
+    *sections, key = _path_of(model, name)
     for section in sections:
         if values.get(section) is None:
             values[section] = {}

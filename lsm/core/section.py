@@ -7,6 +7,7 @@ construct it, YAML files and ``key=value`` overrides fill it, and the component 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeGuard
@@ -165,6 +166,22 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.2 reads as a number, too."""
+
+
+FLOATS = (
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$|[-+]?\.inf$"
+    ),
+    list("-+.0123456789"),
+)
+"""Numbers of YAML 1.2 as PyYAML resolves them: tag, pattern, first characters."""
+
+_Dumper.add_implicit_resolver(*FLOATS)
+
+
 def dump_config(config: BaseModel) -> str:
     """``config`` as YAML, every key included; ``load_config`` reads it back unchanged."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False)

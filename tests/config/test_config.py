@@ -77,8 +77,20 @@ def test_overrides_are_yaml_and_the_last_one_wins():
     assert load_config(BASE, ["sampler.num_neighbors=[4, -1]"]).sampler.num_neighbors == [4, -1]
 
 
-def test_dump_reads_back_unchanged(tmp_path):
-    config = load_config(BASE, ["storage.max_read_bytes=12345", "train.lr=1e-7", "model.name=gat"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["storage.max_read_bytes=12345", "train.lr=1e-7", "model.name=gat"],
+        [
+            "run.dir=1e-4",
+            "model.name=torch_geometric.nn:GIN",
+            'model.args={a: "1e3", b: 1e3, c: {d: ".5"}}',
+        ],
+        ['sampler.edge_types={"a,schema.b,c": [2, 2]}', "sampler.edge_types.a,x.y,c=[1, 1]"],
+    ],
+)
+def test_dump_reads_back_unchanged(tmp_path, overrides):
+    config = load_config(BASE, overrides)
     (tmp_path / "dump.yaml").write_text(dump_config(config))
     assert load_config(tmp_path / "dump.yaml") == config
 
