@@ -96,4 +96,9 @@ void FeatureFiles::check_sizes() const {
   }
 }
 
+bool FeatureFiles::ends_before(size_t file, int64_t num_bytes) const {
+  struct stat status{};
+  return fstat(descriptors_[file], &status) == 0 && status.st_size < num_bytes;
+}
+
 }  // namespace lsm

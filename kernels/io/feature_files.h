@@ -38,6 +38,8 @@ class FeatureFiles {
 
   /// Throws SystemError if a file has become shorter than the layout needs.
   void check_sizes() const;
+  /// True if `file` is now shorter than `num_bytes`.
+  bool ends_before(size_t file, int64_t num_bytes) const;
 
  private:
   void open_all(int extra_flags);

@@ -32,13 +32,13 @@ FileStorage::Progress FileStorage::advance(ActiveRead& read, int64_t result) {
   // Direct reads continue at a block boundary; a short read may have ended within a block.
   const uint32_t block = static_cast<uint32_t>(files_.block_bytes());
   const uint32_t arrived = (read.done + static_cast<uint32_t>(result)) / block * block;
-  // A file that ends within this block brings the same part of it each time.
-  const bool is_futile = arrived == read.done;
-  if (result == 0 || (is_futile && read.was_futile)) {
+  // A file that ends within this block would bring the same part of it each time.
+  const bool is_cut = arrived == read.done && files_.ends_before(static_cast<size_t>(extent.file),
+                                                                 extent.offset + extent.needed);
+  if (result == 0 || is_cut) {
     deliver_error(read, EIO, "the file ends before this row; it was truncated while in use");
     return Progress::kFinished;
   }
-  read.was_futile = is_futile;
   read.done = arrived;
   return Progress::kReadAgain;
 }

@@ -19,8 +19,7 @@ class FileStorage : public QueuedStorage {
   struct ActiveRead {
     Claim claim;
     std::byte* buffer = nullptr;
-    uint32_t done = 0;        // bytes of the extent that have arrived
-    bool was_futile = false;  // the last read brought no whole block
+    uint32_t done = 0;  // bytes of the extent that have arrived
     uint64_t started_ns = 0;
 
     int64_t offset() const { return claim.extent->offset + done; }
