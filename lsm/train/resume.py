@@ -39,7 +39,7 @@ def _read(job: Job) -> dict[str, Any] | None:
     """The contents of the checkpoint to continue from; None to start from scratch."""
     path, content = _choose(job)
     finished = _result(job).exists() and job.config.checkpoint.resume != "never"
-    if finished and (path is None or path.parent != job.checkpoint_dir):
+    if finished and (path is None or path.resolve().parent != job.checkpoint_dir.resolve()):
         raise finished_run(job.run_dir, None)
     if path is not None and content is not None:
         settings = checkpoint.fingerprint(job)

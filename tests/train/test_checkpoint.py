@@ -1,6 +1,7 @@
 """A run that was killed continues to the same losses; a checkpoint is whole, ours, or an error."""
 
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -198,6 +199,21 @@ def test_damaged_checkpoints_only_are_one_clear_error(store, interrupted):
     with pytest.raises(ValueError, match="cannot be read") as caught:
         train(config(store, interrupted, f"checkpoint.resume={found[-1]}"))
     assert "weights_only" not in str(caught.value)
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_checkpoint_is_the_run_s_own_however_it_is_named(
+    store, interrupted, monkeypatch, is_relative
+):
+    """The run in ``run.dir`` goes on from its checkpoint, also when it had ended."""
+    train(config(store, interrupted, *STEPS))
+    newest = checkpoint.list_checkpoints(interrupted / "checkpoints")[-1]
+    monkeypatch.chdir(interrupted.parent)
+    run, named = Path(interrupted.name), newest
+    if is_relative:
+        run, named = interrupted, newest.relative_to(interrupted.parent)
+    train(config(store, run, *STEPS, "train.epochs=3", f"checkpoint.resume={named}"))
+    assert losses(interrupted)[-1][0] == 3
 
 
 def test_a_file_of_another_kind_is_refused(store, tmp_path):
