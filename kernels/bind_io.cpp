@@ -14,6 +14,7 @@
 #include "kernels/io/engines/io_uring_storage.h"
 #include "kernels/io/engines/open_storage.h"
 #include "kernels/io/read_scheduler.h"
+#include "kernels/io/read_slots.h"
 #include "kernels/io/row_map.h"
 
 namespace py = pybind11;
@@ -219,6 +220,7 @@ void bind_io(py::module_& module) {
   module.def("find_rows", &::find_rows, py::arg("ids"), py::arg("first"), py::arg("num_nodes"),
              py::arg("table"), py::arg("rows"));
   module.def("count_by_range", &::count_by_range, py::arg("ids"), py::arg("ends"));
+  module.def("num_read_slots", &lsm::num_read_slots, py::arg("depth"));
   module.def("io_uring_problem", &lsm::io_uring_problem);
   module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"),
              py::arg("file_sets"), py::arg("row_bytes"), py::arg("stripe_bytes"),

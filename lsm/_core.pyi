@@ -111,6 +111,7 @@ __all__: list[str] = [
     "measure_nvme_waves",
     "merge_lists",
     "needs_window",
+    "num_read_slots",
     "open_storage",
     "open_transfers",
     "pack_metadata",
@@ -1313,6 +1314,7 @@ def merge_lists(
     rank_starts: torch.Tensor | numpy.ndarray,
 ) -> int: ...
 def needs_window(policy: str) -> bool: ...
+def num_read_slots(depth: int) -> int: ...
 def open_storage(
     engine: str,
     paths: collections.abc.Sequence[str],

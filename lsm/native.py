@@ -110,6 +110,7 @@ measure_nvme_reads = _core.measure_nvme_reads
 measure_nvme_waves = _core.measure_nvme_waves
 merge_lists = _core.merge_lists
 needs_window = _core.needs_window
+num_read_slots = _core.num_read_slots
 open_storage = _core.open_storage
 open_transfers = _core.open_transfers
 pack_metadata = _core.pack_metadata
@@ -233,6 +234,7 @@ __all__ = [
     "measure_nvme_waves",
     "merge_lists",
     "needs_window",
+    "num_read_slots",
     "open_storage",
     "open_transfers",
     "pack_metadata",

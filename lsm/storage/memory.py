@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lsm import native
 from lsm.core.memory import Shape, Terms
 from lsm.core.option_types import settled
 from lsm.core.units import format_bytes
@@ -22,23 +23,26 @@ def buffer_bytes(engine: str, options: StorageOptions, num_threads: int) -> int:
     """Most memory of the buffers of reads in flight, which are page-locked where that is
     allowed."""
     longest = MOST_READ_BYTES if options.max_read_bytes == "auto" else options.max_read_bytes
-    return _reads_in_flight(engine, options, num_threads) * longest
+    return _num_buffers(engine, options, num_threads) * longest
 
 
 def check_buffers(engine: str, options: StorageOptions, num_threads: int) -> None:
     """Raises ValueError if memory has no room for the buffers of reads in flight."""
-    in_flight = _reads_in_flight(engine, options, num_threads)
-    if not in_flight:
+    buffers = _num_buffers(engine, options, num_threads)
+    if not buffers:
         return
     read_bytes = settled(options.max_read_bytes)
     check_free(
         "storage.max_read_bytes",
-        {f"{in_flight} reads in flight of {format_bytes(read_bytes)}": in_flight * read_bytes},
+        {f"{buffers} buffers of reads of {format_bytes(read_bytes)}": buffers * read_bytes},
         "lower it, storage.num_threads or storage.queue_depth",
     )
 
 
-def _reads_in_flight(engine: str, options: StorageOptions, num_threads: int) -> int:
+def _num_buffers(engine: str, options: StorageOptions, num_threads: int) -> int:
     if engine in ("memory", "mmap", "gds"):  # gds reads into GPU memory
         return 0
-    return num_threads * (1 if engine == "posix" else options.queue_depth)
+    if engine == "posix":
+        return num_threads
+    queues = max(1, len(options.devices)) if engine == "nvme" else 1
+    return num_threads * queues * native.num_read_slots(options.queue_depth)

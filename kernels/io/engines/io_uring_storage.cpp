@@ -13,6 +13,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
 #include "kernels/core/start_thread.h"
+#include "kernels/io/read_slots.h"
 
 namespace lsm {
 namespace {
@@ -23,10 +24,6 @@ constexpr int64_t kPollNs = 100'000'000;
 // Reads are submitted a few at a time: the disk works on the first while the next are prepared. All
 // at once left it idle (0.85x the reads/s at depth 32); one by one costs more calls.
 constexpr int kSubmitBatch = 4;
-
-// One spare slot per this many slots of the depth. Its read is submitted before the rows of
-// completed reads are copied out, so that the disk does not wait for the copies.
-constexpr size_t kSlotsPerSpare = 4;
 
 /// The limit on locked memory, and the remedy, in words.
 std::string locked_memory_limit() {
@@ -58,7 +55,7 @@ class IoUringStorage::Worker {
   explicit Worker(IoUringStorage& storage)
       : storage_(storage),
         depth_(static_cast<size_t>(storage.options_.queue_depth)),
-        slots_(depth_ + std::max<size_t>(1, depth_ / kSlotsPerSpare)),
+        slots_(num_read_slots(depth_)),
         memory_(slots_.size() * static_cast<size_t>(storage.options_.max_read_bytes)) {
     for (size_t i = 0; i < slots_.size(); ++i) {
       slots_[i].buffer = memory_.data() + i * storage.options_.max_read_bytes;

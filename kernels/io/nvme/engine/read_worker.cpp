@@ -9,13 +9,10 @@
 
 #include "kernels/core/check.h"
 #include "kernels/io/nvme/protocol/status.h"
+#include "kernels/io/read_slots.h"
 
 namespace lsm::nvme {
 namespace {
-
-// One spare buffer per this many buffers of the depth. Its read is submitted before the rows of
-// completed reads are copied out, so that the drive does not wait for the copies.
-constexpr size_t kSlotsPerSpare = 4;
 
 // Depth of the completion queue per depth of the submission queue, where the controller allows it.
 // The head doorbell is rung less often by the same factor.
@@ -23,10 +20,6 @@ constexpr uint32_t kCompletionFactor = 16;
 
 // The queue is recreated when this fraction of its commands is lost.
 constexpr size_t kLostShare = 4;
-
-size_t num_slots(const WorkerOptions& options) {
-  return options.depth + std::max<size_t>(1, options.depth / kSlotsPerSpare);
-}
 
 uint64_t now_ns() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -42,7 +35,7 @@ ReadWorker::ReadWorker(Controller& controller, const WorkerOptions& options, Rea
       options_(options),
       stats_(stats),
       faults_(faults),
-      slots_(num_slots(options)),
+      slots_(num_read_slots(options.depth)),
       landing_(options.gpu < 0 ? nullptr
                                : make_gpu_landing(options.gpu, options.command_timeout_secs)),
       buffers_(controller.transport(), slots_.size(), options.max_read_bytes, landing_.get()) {
