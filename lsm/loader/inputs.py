@@ -181,7 +181,12 @@ def open_sampler(
 def open_typed_sampler(
     topology: TypedTopology, input_type: str, drawing: Drawing
 ) -> TypedNeighborSampler:
-    """open_sampler() of a topology by type."""
+    """open_sampler() of a topology by type. Raises ValueError, too, for one without the values that
+    ``drawing`` asks for."""
+    if drawing.weight_attr and not topology.weights:
+        raise ValueError("weight_attr: the topology has no weights of edges")
+    if drawing.time_attr and not (topology.times or topology.node_times):
+        raise ValueError("time_attr: the topology has no times of nodes or edges")
     return TypedNeighborSampler(
         topology,
         drawing.num_neighbors,

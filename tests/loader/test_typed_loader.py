@@ -10,7 +10,9 @@ from torch_geometric.utils import trim_to_layer
 
 import lsm
 from lsm.cache.set_shares import set_shares
+from lsm.graph.types import TypedMap
 from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.typed_neighbor import TypedTopology
 
 CITES = ("paper", "cites", "paper")
 WRITES = ("author", "writes", "paper")
@@ -277,6 +279,24 @@ def test_a_plain_topology_is_drawn_from_as_the_options_say(plain, options):
 def test_a_plain_topology_is_none_of_types(store, plain):
     with pytest.raises(ValueError, match="topology: expected a TypedTopology"):
         lsm.NeighborLoader(store, [4], "paper", topology=plain.topology())
+
+
+@pytest.mark.parametrize(
+    ("drawn_by", "message"),
+    [
+        ({"weight_attr": "edge_weight"}, "weight_attr: the topology has no weights of edges"),
+        (
+            {"time_attr": "time", "input_time": torch.full((200,), 60)},
+            "time_attr: the topology has no times of nodes or edges",
+        ),
+    ],
+    ids=["weights", "times"],
+)
+def test_a_topology_lacks_no_values_that_are_asked_for(plain, drawn_by, message):
+    edges = TypedMap({each: plain.edges(each).topology() for each in plain.edge_types})
+    bare = TypedTopology(plain.node_space, edges)
+    with pytest.raises(ValueError, match=message):
+        lsm.NeighborLoader(plain, [4], topology=bare, **drawn_by)
 
 
 @pytest.mark.parametrize(
