@@ -160,7 +160,8 @@ def count_requests(sampler: Any, seeds: SeedSource, num_nodes: int) -> torch.Ten
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
     """The nodes, [N] int64, that ``input_nodes`` names: a split, ids of any integer type, a mask
-    over all nodes, or None for all nodes. Raises ValueError for another shape or dtype."""
+    over all nodes, or None for all nodes. Raises ValueError for another shape or dtype, or an id
+    that is no node."""
     if input_nodes is None:
         return torch.arange(store.num_nodes)
     if isinstance(input_nodes, str):
@@ -175,5 +176,12 @@ def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> tor
     if nodes.dim() != 1 or nodes.dtype != torch.int64:
         raise ValueError(
             f"input_nodes: expected [N] integers or a mask, got {list(nodes.shape)} {nodes.dtype}"
+        )
+    unknown = ((nodes < 0) | (nodes >= store.num_nodes)).nonzero().view(-1)
+    if len(unknown):
+        position = int(unknown[0])
+        raise ValueError(
+            f"input_nodes: expected ids in [0, {store.num_nodes}), got {int(nodes[position])} at "
+            f"position {position}"
         )
     return nodes

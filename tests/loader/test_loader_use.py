@@ -75,6 +75,10 @@ def test_each_iteration_over_a_loader_is_another_epoch(store):
             r"input_nodes: expected a mask of 600 nodes, got \[600, 1\]",
         ),
         ({"input_nodes": torch.ones(5)}, r"input_nodes: expected \[N\] integers or a mask"),
+        (
+            {"input_nodes": [0, 600]},
+            r"input_nodes: expected ids in \[0, 600\), got 600 at position 1",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_named(store, options, message):

@@ -310,6 +310,7 @@ def test_a_topology_lacks_no_values_that_are_asked_for(plain, drawn_by, message)
         ({"input_time": torch.zeros(400, dtype=torch.long)}, "expected time_attr='time' with it"),
         ({"time_attr": "time", "input_nodes": "author"}, "nodes of type author have no times"),
         ({"time_attr": "time", "input_time": torch.zeros(3)}, "input_time: expected int64"),
+        ({"time_attr": "time", "input_nodes": ("paper", [-1])}, "expected ids in .* got -1"),
         ({"weight_attr": "w"}, "weight_attr: expected 'edge_weight'"),
         ({"sampling": "ladies"}, "ladies"),
     ],
