@@ -12,7 +12,7 @@ from lsm.ablation.config import AblationConfig
 from lsm.run.directory import RunDirectory
 
 # Sections that identify a study, without the paths in them.
-_SECTIONS = ("trace", "cache", "accumulator", "reads")
+_SECTIONS = ("graph", "trace", "cache", "accumulator", "reads")
 _PATHS = ("path", "directory")
 
 

@@ -75,7 +75,7 @@ def _size_texts(records: Sequence[dict]) -> dict[float, str]:
         share = 100 * each["lines"] / each["num_nodes"]
         digits = f"{share:.0f}" if share >= 10 else f"{share:.1g}"
         rows = _short_count(each["lines"])
-        texts[each["size"]] = f"{each['size']:g} lists = {rows} rows ({digits}%)"
+        texts[each["size"]] = f"{each['size']:.3g} lists = {rows} rows ({digits}%)"
     return texts
 
 
@@ -145,9 +145,10 @@ def _draw_lines(
     xs = sorted({each[config.x] for each in every_record if config.x not in ignored(each)})
     for label, points in curves.items():
         policy = points[0]["policy"]
-        turn = seen[policy] = seen.get(policy, -1) + 1
+        round_of_colors, color = divmod(policies.index(policy), 10)
+        turn = seen[policy] = seen.get(policy, round_of_colors - 1) + 1
         style: dict[str, Any] = {
-            "color": f"C{policies.index(policy) % 10}",
+            "color": f"C{color}",
             "linestyle": _LINE_STYLES[turn % len(_LINE_STYLES)],
             "label": label,
         }
@@ -198,7 +199,7 @@ def _draw_dots(
             marker=_MARKERS[turn % len(_MARKERS)],
             linestyle="",
             color=f"C{turn % 10}",
-            label=sizes[value] if config.x == "size" else f"{value:g} {config.x}",
+            label=sizes.get(value, "no cache") if config.x == "size" else f"{value:g} {config.x}",
         )
     axis.set_yticks(range(len(labels)), labels, fontsize=9)
     axis.set_xlabel(_WORDS[config.y])

@@ -168,4 +168,4 @@ def write_results(
 
 def with_sizes(records: list[dict]) -> list[dict]:
     """``records`` of a trace with the size of each cache in mean request lists, for a plot."""
-    return [each | {"size": round(each["lines"] / each["mean_list"], 2)} for each in records]
+    return [each | {"size": each["lines"] / each["mean_list"]} for each in records]

@@ -45,6 +45,17 @@ def without_empty_window(values: dict[str, Any], victim: str) -> dict[str, Any]:
     return values if looks_ahead or values.get("window") != 0 else values | {"window": 1}
 
 
+def whole_sets(lines: int, ways: int) -> int:
+    """``lines``, cut to whole sets of ``ways``, at least one."""
+    return max(1, lines // ways) * ways
+
+
+def rounded_text(lines: int, ways: int) -> str:
+    """The warning of ``lines`` that are not whole sets."""
+    used = whole_sets(lines, ways)
+    return f"cache: {lines} lines do not make whole sets of {ways}; using {used} lines"
+
+
 class PlannerConfig(PlannerOptions):
     """The planner of one owner's cache.
 
@@ -65,12 +76,8 @@ class PlannerConfig(PlannerOptions):
     def _rounded(cls, values: dict[str, Any]) -> dict[str, Any]:
         lines, ways = values.get("num_lines"), values.get("ways", cls.model_fields["ways"].default)
         if isinstance(lines, int) and isinstance(ways, int) and lines > 0 < ways and lines % ways:
-            num_lines = max(1, lines // ways) * ways
-            warnings.warn(
-                f"cache: {lines} lines do not make whole sets of {ways}; using {num_lines} lines",
-                stacklevel=4,
-            )
-            values = values | {"num_lines": num_lines}
+            warnings.warn(rounded_text(lines, ways), stacklevel=4)
+            values = values | {"num_lines": whole_sets(lines, ways)}
         return without_empty_window(values, values.get("victim_mode", "none"))
 
     @model_validator(mode="after")

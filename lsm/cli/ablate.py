@@ -174,10 +174,15 @@ def _run_trace(
     from lsm.ablation import runs
     from lsm.ablation.output import held_for_trace
     from lsm.ablation.trace import Trace
+    from lsm.cache import planner
     from lsm.core.figures import require_matplotlib
 
     for policy in axes["policies"]:
         _check_choice("--policies", policy, runs.POLICIES)
+    given, ways = axes["lines"], settings["ways"]
+    if ways > 0:  # all policies with as many lines, also optimal, which has one set
+        rounded = [planner.whole_sets(each, ways) if each > 0 else each for each in given]
+        axes = axes | {"lines": list(dict.fromkeys(rounded))}
     with runs.naming(_OPTIONS):
         combinations = [
             runs.Combination(
@@ -200,6 +205,9 @@ def _run_trace(
     if out is not None:
         require_matplotlib("leave out --out")
     with nullcontext() if out is None else held_for_trace(out), _plain_warnings():
+        for each in given:
+            if each % ways:
+                warnings.warn(planner.rounded_text(each, ways), stacklevel=1)
         records = runs.run(Trace.load(path), combinations, jobs=jobs, progress=progress)
         if out is not None:
             _write_trace_results(out, path, axes, settings, records)

@@ -26,7 +26,7 @@ def test_the_command_writes_a_record_per_combination(tmp_path, monkeypatch, caps
     assert [(r["policy"], r["lines"], r["window"]) for r in records] == [
         (policy, lines, window)
         for policy in ("lru", "lookahead")
-        for lines in (16, 30)
+        for lines in (16, 28)
         for window in (4, 8)
     ]
     for record in records:
@@ -128,6 +128,25 @@ def test_a_trace_gives_a_plot_and_csv(tmp_path, monkeypatch, capsys):
     independent = [*options, "--mode", "independent", "--out", tmp_path / "out"]
     assert lsm(monkeypatch, "ablate", *independent) == 0  # the same trace may be simulated again
     assert "requests in the trace" not in capsys.readouterr().out
+
+
+def test_every_policy_has_the_lines_that_are_told(tmp_path, monkeypatch):
+    """Also optimal, which has one set: no policy has more hits. Every size is in the plot."""
+    pytest.importorskip("matplotlib")
+    random_trace().save(tmp_path / "t.npz")
+    options = ["--trace", tmp_path / "t.npz", "--policies", "belady,optimal,none"]
+    options += ["--out", tmp_path / "out"]
+    assert lsm(monkeypatch, "ablate", *options, "--lines", "20") == 0
+    records = json.loads((tmp_path / "out/records.json").read_text())
+    belady, optimal, none = records
+    assert belady["lines"] == optimal["lines"] == 32
+    assert optimal["hits"] >= belady["hits"] > none["hits"] == 0
+    assert lsm(monkeypatch, "ablate", *options, "--lines", "20,40,64") == 0
+    records = json.loads((tmp_path / "out/records.json").read_text())
+    assert [each["lines"] for each in records[:2]] == [32, 64]
+    assert [each["size"] for each in records] == [
+        each["lines"] / each["mean_list"] for each in records
+    ]
 
 
 def test_results_of_a_study_are_not_replaced_by_those_of_a_trace(tmp_path, monkeypatch, capsys):

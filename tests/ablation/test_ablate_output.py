@@ -27,6 +27,13 @@ def test_another_study_is_refused(tmp_path):
         pass
 
 
+def test_a_study_of_another_graph_is_refused(tmp_path):
+    write(study(tmp_path), tmp_path)
+    other = study(tmp_path, "graph.nodes=7000")
+    with pytest.raises(ValueError, match=r"output: .* study with other graph; choose"), held(other):
+        pass
+
+
 def test_the_same_study_may_be_replaced(tmp_path):
     write(study(tmp_path), tmp_path)
     for config in (study(tmp_path), study(tmp_path, "graph.path=elsewhere", "plot.enabled=false")):

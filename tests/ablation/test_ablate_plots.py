@@ -8,6 +8,7 @@ from lsm.ablation import plots
 from lsm.ablation.config import PlotConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import run_study
+from lsm.cache.planner import ONLINE_POLICIES
 from lsm.core.figures import require_matplotlib
 from support.ablation import small
 
@@ -48,6 +49,21 @@ def test_panels_have_common_axes(tmp_path, monkeypatch):
         else:
             names = first.get_legend_handles_labels()[1]
         assert names == ["10 lists = 9 rows (0.9%)", "40 lists = 36 rows (4%)"]
+
+
+def test_curves_differ_where_the_colours_begin_anew(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(plots, "finish", lambda figure, axes, *_: drawn.extend(axes))
+    records = [
+        dict(Combination(policy=policy, lines=lines))
+        | {"num_nodes": 1000, "size": lines / 8, "hit_ratio_2nd": 0.5}
+        for policy in ONLINE_POLICIES[:12]
+        for lines in (32, 64)
+    ]
+    plots.draw(PlotConfig(panels="none"), records, tmp_path / "plot.png")
+    looks = [(each.get_color(), each.get_linestyle()) for each in drawn[0].get_lines()]
+    assert len(set(looks)) == len(looks) == 12
 
 
 @pytest.mark.parametrize(
