@@ -108,8 +108,9 @@ def out_of_range(array: ArrayFile, low: int, high: int, what: str) -> Iterator[s
         )
 
 
-def finite(what: str, array: ArrayFile) -> Iterator[str]:
-    """The problem of an array with NaN or infinite values. ``what``: its values, in words."""
+def finite(what: str, array: ArrayFile, of: str = "nodes") -> Iterator[str]:
+    """The problem of an array with NaN or infinite values. ``what``: its values, in words; ``of``
+    nodes or edges."""
     named = Named()
     if array.dtype.kind != "f":
         return
@@ -117,7 +118,7 @@ def finite(what: str, array: ArrayFile) -> Iterator[str]:
         is_finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         named.add(first + np.flatnonzero(~is_finite))
     if named.count:
-        yield f"NaN or infinite {what}: {named.count} (first nodes: {named})"
+        yield f"NaN or infinite {what}: {named.count} (first {of}: {named})"
 
 
 def rows_not_finite(rows: torch.Tensor) -> np.ndarray:

@@ -30,6 +30,12 @@ class Nodes:
     splits: Mapping[str, torch.Tensor] = field(default_factory=dict)
     times: torch.Tensor | None = None
     names: Sequence[str] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The source's files, if it has any, by PyG's names of their values."""
+
+    def where(self, value: str) -> str:
+        """The place of a value in the source, for messages. ``value``: PyG's name."""
+        return self.files.get(value, f"{self.name}.{value}")
 
     @property
     def num_classes(self) -> int:
@@ -61,6 +67,12 @@ class Edges:
     weights: torch.Tensor | None = None
     times: torch.Tensor | None = None
     attr: torch.Tensor | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Those of Nodes."""
+
+    def where(self, value: str) -> str:
+        """Nodes.where()."""
+        return self.files.get(value, f"{self.name}.{value}")
 
     @property
     def num_edges(self) -> int:
@@ -111,6 +123,10 @@ def as_times(where: str, value: Any) -> torch.Tensor | None:
     times = as_tensor(where, value)
     if times is not None and (times.dtype.is_floating_point or times.dtype == torch.bool):
         raise ValueError(f"{where}: expected integers, such as seconds, got {times.dtype}")
+    if times is not None and times.dim() == 2 and times.shape[1] == 1:
+        times = times[:, 0]
+    if times is not None and times.dim() != 1:
+        raise ValueError(f"{where}: expected a time each, [n], got {list(times.shape)}")
     return None if times is None else times.long()
 
 
@@ -155,12 +171,14 @@ def check_nodes(nodes: Nodes) -> None:
     if nodes.features is not None and (
         nodes.features.dim() != 2 or nodes.features.shape[0] != n or nodes.features.shape[1] == 0
     ):
-        raise ValueError(f"{nodes.name}.x: expected [{n}, dim], got {list(nodes.features.shape)}")
+        raise ValueError(
+            f"{nodes.where('x')}: expected [{n}, dim], got {list(nodes.features.shape)}"
+        )
     for what, values in (("y", nodes.labels), ("time", nodes.times)):
         if values is not None and len(values) != n:
-            raise ValueError(f"{nodes.name}.{what}: expected [{n}], got {list(values.shape)}")
+            raise ValueError(f"{nodes.where(what)}: expected [{n}], got {list(values.shape)}")
     if nodes.names is not None and len(nodes.names) != n:
-        raise ValueError(f"{nodes.name}.names: expected {n}, got {len(nodes.names)}")
+        raise ValueError(f"{nodes.where('names')}: expected {n}, got {len(nodes.names)}")
     if nodes.labels is not None:
         _require_labels(nodes)
     taken = torch.zeros(n, dtype=torch.bool)
@@ -186,7 +204,7 @@ def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:
         if bad.any():
             first = int(bad.nonzero()[0])
             raise ValueError(
-                f"{edges.name}.edge_index: edge {first}: {('source', 'destination')[row]} "
+                f"{edges.where('edge_index')}: edge {first}: {('source', 'destination')[row]} "
                 f"{int(ends[row, first])} is not a node: expected an id in [0, {num_nodes})"
             )
     for what, values in (
@@ -196,7 +214,7 @@ def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:
     ):
         if values is not None and len(values) != num_edges:
             raise ValueError(
-                f"{edges.name}.{what}: expected one for each of {num_edges} edges, got "
+                f"{edges.where(what)}: expected one for each of {num_edges} edges, got "
                 f"{len(values)}"
             )
     if edges.weights is not None:
@@ -210,12 +228,13 @@ def _require_weights(edges: Edges) -> None:
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"{edges.name}.edge_weight: edge {first}: expected a finite weight of at least 0, got "
-            f"{weights[first]:g}; values with a sign belong in edge_attr"
+            f"{edges.where('edge_weight')}: edge {first}: expected a finite weight of at least 0, "
+            f"got {weights[first]:g}; values with a sign belong in edge_attr"
         )
     if len(weights) and not weights.any():
         raise ValueError(
-            f"{edges.name}.edge_weight: all are 0, so that no edge could be drawn; leave them out"
+            f"{edges.where('edge_weight')}: all are 0, so that no edge could be drawn; leave them "
+            "out"
         )
 
 
@@ -225,14 +244,14 @@ def _require_labels(nodes: Nodes) -> None:
     if nodes.label_meta is not None:
         bad = infinite_rows(labels)
         fault = "has an infinite label; NaN stands for an unknown one"
-        _require(bad, f"{nodes.name}.y", torch.arange(len(labels)), fault)
+        _require(bad, nodes.where("y"), torch.arange(len(labels)), fault)
         return
     bad = (labels < -1) | (labels >= most)
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"{nodes.name}.y: node {first}: expected a whole number in [0, {most}), or -1 for no "
-            f"label, got {int(labels[first])}"
+            f"{nodes.where('y')}: node {first}: expected a whole number in [0, {most}), or -1 for "
+            f"no label, got {int(labels[first])}"
         )
 
 

@@ -47,7 +47,10 @@ class EdgeChecks:
         yield from check(folder + layout.WEIGHTS, "float32", of_each, self._weights)
         yield from check(folder + layout.EDGE_TIMES, "int64", of_each)
         yield from check(
-            folder + layout.EDGE_ATTR, None, (num_edges, ...), partial(finite, "attributes")
+            folder + layout.EDGE_ATTR,
+            None,
+            (num_edges, ...),
+            partial(finite, "attributes", of="edges"),
         )
         yield from check(folder + layout.ORDER, "int64", of_each, self._order)
         if not structure and self._files.has(f"{folder}indptr.npy", f"{folder}indices.npy"):

@@ -11,7 +11,7 @@ import torch
 
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
-from lsm.data.convert.features import check_conversion, feature_meta, write_features
+from lsm.data.convert.features import check_conversion, feature_meta, warn_of_wide, write_features
 from lsm.data.convert.write_store import SLACK_BYTES, StoreOptions, store_bytes
 from lsm.data.format import NodeMeta, StoreMeta
 from lsm.data.graph_parts import Edges, Nodes, check_edges, check_nodes
@@ -135,7 +135,7 @@ def _feature_meta(nodes: Nodes, folder: str, options: StoreOptions) -> layout.Fe
             folder,
         )
     except ValueError as error:
-        raise ValueError(f"{nodes.name}.x: {error}") from None
+        raise ValueError(f"{nodes.where('x')}: {error}") from None
 
 
 def _bytes_of(
@@ -186,18 +186,23 @@ def _write_nodes(
     if nodes.names is not None:
         write_names(writer.file(folder + layout.NAMES), nodes.names)
     if meta.features is not None and nodes.features is not None:
-        advance = bars.task("features", nodes.features.nbytes)
-        write_features(writer, meta.features, _rows(nodes.features, meta.features), advance)
+        where, rows = nodes.where("x"), nodes.features
+        warn_of_wide(meta.features.dtype, rows.nbytes, where)
+        advance = bars.task("features", rows.numel() * _numpy_bytes(rows))
+        write_features(writer, meta.features, _rows(rows), advance, where)
 
 
-def _rows(features: torch.Tensor, meta: layout.FeatureMeta) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, rows) as NumPy has them: bfloat16 as bits, or as float32 to convert."""
-    step = max(1, _CHUNK_BYTES // (features.shape[1] * features.element_size()))
+def _numpy_bytes(features: torch.Tensor) -> int:
+    """Of an element as NumPy has it: bfloat16 as float32."""
+    return 4 if features.dtype == torch.bfloat16 else features.element_size()
+
+
+def _rows(features: torch.Tensor) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, rows) as NumPy has them."""
+    step = max(1, _CHUNK_BYTES // (features.shape[1] * _numpy_bytes(features)))
     for first in range(0, features.shape[0], step):
         rows = features[first : first + step].contiguous()
-        if rows.dtype == torch.bfloat16:
-            rows = rows.view(torch.uint16) if meta.dtype == "bfloat16" else rows.float()
-        yield first, rows.numpy()
+        yield first, (rows.float() if rows.dtype == torch.bfloat16 else rows).numpy()
 
 
 def _write_edges(

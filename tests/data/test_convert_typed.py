@@ -158,7 +158,19 @@ def test_reversed_edges_keep_their_values(source, tmp_path):
         ),
         (
             lambda s: np.save(s / "edges/paper,cites,paper/edge_time.npy", np.zeros(3, int)),
-            "expected one for each of 300 edges, got 3",
+            r"cites,paper/edge_time\.npy: expected one for each of 300 edges, got 3",
+        ),
+        (
+            lambda s: np.save(s / "nodes/paper/node_label.npy", np.full(60, 10**9)),
+            r"paper/node_label\.npy: node 0: expected a whole number",
+        ),
+        (
+            lambda s: np.save(s / "nodes/topic/node_time.npy", np.array(3)),
+            r"topic/node_time\.npy: expected a time each, \[n\], got \[\]",
+        ),
+        (
+            lambda s: shutil.copytree(s / "nodes/topic", s / "nodes/%74opic"),
+            r"nodes/topic: another folder has this type",
         ),
     ],
 )
@@ -167,6 +179,49 @@ def test_bad_arrays_are_named(source, tmp_path, change, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         convert_npy(source, tmp_path / "store")
     assert not (tmp_path / "store").exists()
+
+
+def test_reversed_edges_replace_none(source, tmp_path):
+    shutil.copytree(source / "edges/author,writes,paper", source / "edges/paper,rev_writes,author")
+    np.save(
+        source / "edges/paper,rev_writes,author/edge_index.npy", np.zeros((2, 90), dtype=np.int64)
+    )
+    convert_npy(source, tmp_path / "store")  # a type as any other
+    with pytest.raises(ValueError, match=r"rev_writes,author: --add-reverse would replace this"):
+        convert_npy(source, tmp_path / "other", add_reverse=True)
+
+
+def test_hidden_folders_are_no_types(source, tmp_path):
+    (source / "nodes/.ipynb_checkpoints").mkdir()
+    (source / "edges/.cache").mkdir()
+    assert convert_npy(source, tmp_path / "store").node_types == ("author", "paper", "topic")
+
+
+def test_features_are_warned_of_as_those_without_values(source, tmp_path, caplog):
+    rows = np.ones((60, 4))
+    rows[[3, 7], 1] = np.nan
+    np.save(source / "nodes/paper/node_feat.npy", rows)
+    convert_npy(source, tmp_path / "store")
+    assert "paper/node_feat.npy: float64: the store's features take" in caplog.text
+    assert "paper/node_feat.npy: rows with NaN or infinite features: 2 (first: 3, 7)" in caplog.text
+
+
+@pytest.mark.parametrize("features", [np.uint16, np.int32, np.float16])
+def test_rows_in_bfloat16_have_the_values_of_the_source(source, tmp_path, features):
+    rows = np.arange(240).reshape(60, 4).astype(features)
+    np.save(source / "nodes/paper/node_feat.npy", rows)
+    store = convert_npy(source, tmp_path / "store", dtype="bfloat16")
+    found = store.to_pyg()["paper"].x
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, torch.from_numpy(rows.astype(np.float32)).bfloat16())
+
+
+def test_a_mask_may_have_the_name_of_ids(source, tmp_path):
+    ids = np.load(source / "nodes/paper/train_idx.npy")
+    mask = np.isin(np.arange(60), ids)
+    np.save(source / "nodes/paper/train_idx.npy", mask)
+    store = convert_npy(source, tmp_path / "store")
+    assert store.nodes("paper").split("train").tolist() == np.flatnonzero(mask).tolist()
 
 
 def test_arrays_with_unknown_names_are_warned_of(source, tmp_path, caplog):

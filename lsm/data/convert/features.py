@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
 
+from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.checks import Named, rows_not_finite
 from lsm.data.format import FEATURE_DTYPES, PAGE_BYTES, FeatureMeta
 from lsm.data.stripes import StripedWriter
 from lsm.data.writer import StoreWriter
+
+logger = logging.getLogger(__name__)
 
 CONVERSIONS = ("float16", "float32", "bfloat16")
 
@@ -49,14 +53,28 @@ def check_conversion(source: str, dtype: str | None) -> str:
     return dtype
 
 
+def warn_of_wide(dtype: str, num_bytes: int, where: str) -> None:
+    """Warns of features, ``num_bytes`` of ``where``, that are stored in 64 bits a value."""
+    if dtype in ("float64", "int64"):
+        half = num_bytes // 2
+        logger.warning(
+            "%s: %s: the store's features take %s, and models compute in float32; --dtype float32 "
+            "makes them %s, float16 or bfloat16 %s",
+            where,
+            dtype,
+            *map(format_bytes, (num_bytes, half, half // 2)),
+        )
+
+
 def write_features(
     writer: StoreWriter,
     meta: FeatureMeta,
     chunks: Iterable[tuple[int, np.ndarray]],
     advance: Callable[[int], None],
-) -> Named:
+    where: str,
+) -> None:
     """Writes ``chunks`` of (first row, [n, dim] rows) in order. ``advance`` gets the source bytes
-    done. Returns the rows with NaN or infinite values."""
+    done. Warns of rows with NaN or infinite values. ``where``: the source of the rows."""
     not_finite = Named()
     striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
     for first_row, rows in chunks:
@@ -65,16 +83,22 @@ def write_features(
             not_finite.add(first_row + rows_not_finite(torch.from_numpy(rows)))
         advance(rows.nbytes)
     striped.close()
-    return not_finite
+    if not_finite.count:
+        logger.warning(
+            "%s: rows with NaN or infinite features: %d (first: %s): the loss of a batch with one "
+            "of them is NaN; correct them in the source (numpy.nan_to_num) and convert again",
+            where,
+            not_finite.count,
+            not_finite,
+        )
 
 
 def convert(rows: np.ndarray, dtype: str, first_row: int) -> np.ndarray:
-    """``rows`` with elements of ``dtype`` (bfloat16 as its uint16 bit patterns, also in ``rows``).
+    """``rows`` with elements of ``dtype`` (bfloat16 as its uint16 bit patterns).
 
     Raises ValueError, which names the row, if a finite value becomes infinite.
     """
-    is_bits = dtype == "bfloat16" and rows.dtype == np.uint16
-    if dtype == str(rows.dtype) or is_bits:
+    if dtype == str(rows.dtype):
         return rows
     if dtype == "bfloat16":
         out = torch.from_numpy(rows).to(torch.bfloat16).view(torch.uint16).numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 from urllib.parse import unquote
@@ -70,12 +71,13 @@ def convert_typed_npy(
     names are percent-encoded.
 
     ``add_reverse``: also makes (DESTINATION, rev_RELATION, SOURCE) of each edge type, as PyG's
-    ToUndirected does. Memory: 24 bytes an edge of the largest type; arrays are mapped. Raises
-    ValueError or OSError and leaves nothing behind.
+    ToUndirected(merge=False) does. Memory: 24 bytes an edge of the largest type; arrays are mapped.
+    Raises ValueError or OSError and leaves nothing behind.
     """
     nodes: dict[str, Nodes] = {}
     for folder in _folders(src / "nodes"):
         warn_of_unknown(folder, (*_NODE_ARRAYS, *_SPLIT_ARRAYS))
+        _require_new(unquote(folder.name), nodes, folder)
         nodes[unquote(folder.name)] = _nodes(folder)
     edges: dict[EdgeType, Edges] = {}
     for folder in _folders(src / "edges"):
@@ -83,11 +85,12 @@ def convert_typed_npy(
         if len(name) != 3:
             raise ValueError(f"{folder}: expected a folder SOURCE,RELATION,DESTINATION")
         warn_of_unknown(folder, _EDGE_ARRAYS)
+        _require_new(name, edges, folder)
         edges[name] = _edges(folder)
         if edges[name].num_edges == 0:
             raise ValueError(f"{folder}: has no edges; remove the folder")
     if add_reverse:
-        edges |= {_reverse_type(name): _reversed(each) for name, each in edges.items()}
+        edges |= _reversed_types(edges)
     options.setdefault("name", None)
     described = _described(src)
     options["name"] = options["name"] or str(described.pop("name", src.resolve().name))
@@ -96,10 +99,16 @@ def convert_typed_npy(
 
 
 def _folders(parent: Path) -> list[Path]:
-    found = sorted(each for each in parent.iterdir() if each.is_dir())
+    shown = (each for each in parent.iterdir() if not each.name.startswith("."))
+    found = sorted(each for each in shown if each.is_dir())
     if not found:
         raise FileNotFoundError(f"{parent}: expected a folder for each type")
     return found
+
+
+def _require_new(name: Any, taken: Container[Any], folder: Path) -> None:
+    if name in taken:
+        raise ValueError(f"{folder}: another folder has this type, with other percent-encoding")
 
 
 def _nodes(folder: Path) -> Nodes:
@@ -109,7 +118,8 @@ def _nodes(folder: Path) -> Nodes:
     if size is not None:
         num_nodes = _number(folder / _SIZE, size)
     else:
-        sized = [each for each in (features, labels, times, names) if each is not None]
+        values = (features, labels, times, names)
+        sized = [each for each in values if each is not None and (each is names or np.ndim(each))]
         if not sized:
             raise FileNotFoundError(f"{folder / _SIZE}: missing; write the number of nodes there")
         num_nodes = len(sized[0])
@@ -121,6 +131,7 @@ def _nodes(folder: Path) -> Nodes:
         splits=_splits(folder, num_nodes),
         times=as_times(str(folder / _NODE_ARRAYS[2]), times),
         names=names,
+        files=_files(folder, ("x", "y", "time"), _NODE_ARRAYS) | {"names": str(folder / _NAMES)},
     )
 
 
@@ -132,7 +143,12 @@ def _edges(folder: Path) -> Edges:
         weights=as_weights(str(weights), _array(weights)),
         times=as_times(str(times), _array(times)),
         attr=as_attr(str(attr), _array(attr)),
+        files=_files(folder, ("edge_index", "edge_weight", "time", "edge_attr"), _EDGE_ARRAYS),
     )
+
+
+def _files(folder: Path, values: Sequence[str], arrays: Sequence[str]) -> dict[str, str]:
+    return {value: str(folder / name) for value, name in zip(values, arrays, strict=True)}
 
 
 def _without_nan(labels: np.ndarray | None) -> np.ndarray | None:
@@ -161,11 +177,12 @@ def _split(folder: Path, split: str, num_nodes: int) -> torch.Tensor | None:
     if ids.exists() and mask.exists():
         raise ValueError(f"{folder}: expected one of {ids.name} and {mask.name}; remove one")
     found = as_tensor(str(ids), _array(ids))
-    if found is not None:
-        if found.dim() != 1 or found.dtype.is_floating_point or found.dtype == torch.bool:
+    if found is not None and found.dtype != torch.bool:
+        if found.dim() != 1 or found.dtype.is_floating_point:
             raise ValueError(f"{ids}: expected node ids, integers [n], got {found.dtype}")
         return found.long()
-    found = as_tensor(str(mask), _array(mask))
+    mask = mask if found is None else ids  # a mask may have either name
+    found = as_tensor(str(mask), _array(mask)) if found is None else found
     if found is None:
         return None
     if found.dtype != torch.bool or found.shape != (num_nodes,):
@@ -201,15 +218,20 @@ def _number(path: Path, lines: list[str]) -> int:
     return int(lines[0])
 
 
-def _reverse_type(name: EdgeType) -> EdgeType:
-    source, relation, destination = name
-    return destination, f"rev_{relation}", source
-
-
-def _reversed(edges: Edges) -> Edges:
-    return Edges(
-        f"{edges.name} (reversed)", edges.ends.flip(0), edges.weights, edges.times, edges.attr
-    )
+def _reversed_types(edges: Mapping[EdgeType, Edges]) -> dict[EdgeType, Edges]:
+    """``edges`` in the other direction. Raises ValueError if a type of them is in ``edges``."""
+    found = {}
+    for (source, relation, destination), each in edges.items():
+        name = (destination, f"rev_{relation}", source)
+        if name in edges:
+            raise ValueError(
+                f"{edges[name].name}: --add-reverse would replace this type by the reverse of "
+                f"{source},{relation},{destination}; rename the folder, or leave --add-reverse out"
+            )
+        found[name] = Edges(
+            f"{each.name} (reversed)", each.ends.flip(0), each.weights, each.times, each.attr
+        )
+    return found
 
 
 def _described(src: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import Any, TypedDict
 import numpy as np
 
 from lsm.core.progress import ByteProgress
-from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.features import check_conversion, feature_meta, write_features
+from lsm.data.convert.features import check_conversion, feature_meta, warn_of_wide, write_features
 from lsm.data.convert.labels import write_labels
 from lsm.data.convert.topology import write_topology
 from lsm.data.format import FeatureMeta, StoreMeta
 from lsm.data.graph_store import GraphStore
 from lsm.data.writer import StoreWriter
-
-logger = logging.getLogger(__name__)
 
 # Headers, meta.json and the file system's own needs.
 SLACK_BYTES = 1 << 20
@@ -77,7 +73,7 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
         sorting = bars.task("topology", 2 * edges.num_bytes)
         write_topology(writer, edges, num_nodes, num_edges, sorting)
         advance = bars.task("features", features.num_bytes)
-        not_finite = write_features(writer, meta, features.chunks(), advance)
+        write_features(writer, meta, features.chunks(), advance, str(features.path))
         writer.commit(
             StoreMeta(
                 name=options.get("name") or graph.name,
@@ -89,14 +85,6 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
                 source=graph.description,
             )
         )
-    if not_finite.count:
-        logger.warning(
-            "%s: rows with NaN or infinite features: %d (first: %s): the loss of a batch with one "
-            "of them is NaN; correct them in the source (numpy.nan_to_num) and convert again",
-            features.path,
-            not_finite.count,
-            not_finite,
-        )
     return GraphStore.open(out)
 
 
@@ -106,15 +94,7 @@ def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
             f"{features.path}: expected features [nodes, dim], got shape {list(features.shape)}"
         )
     dtype = check_conversion(str(features.dtype), options.get("dtype"))
-    if dtype in ("float64", "int64"):
-        size, half = features.num_bytes, features.num_bytes // 2
-        logger.warning(
-            "%s: %s: the store's features take %s, and models compute in float32; --dtype float32 "
-            "makes them %s, float16 or bfloat16 %s",
-            features.path,
-            dtype,
-            *map(format_bytes, (size, half, half // 2)),
-        )
+    warn_of_wide(dtype, features.num_bytes, str(features.path))
     stripes = options.get("stripes", 1)
     return feature_meta(
         features.shape[1], dtype, stripes, options.get("stripe_bytes", layout.PAGE_BYTES)
