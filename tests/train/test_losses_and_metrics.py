@@ -1,5 +1,6 @@
 """Losses and metrics of classes, of several labels and of numbers, against torch and counting."""
 
+import decimal
 import itertools
 import json
 import sys
@@ -113,6 +114,26 @@ def test_curves_are_those_of_pairs_and_thresholds(name, of_column, kind):
     outputs, labels = draw(kind)
     found = [of_column(*each) for each in columns_of(outputs, labels) if sum(each[1]) > 0]
     assert len(found) == 3  # the class that is absent and the label that all lack do not count
+    assert METRICS[name].value(outputs, labels) == pytest.approx(np.mean(found), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_column"), [("auroc", pairs_in_order), ("average_precision", area_of_steps)]
+)
+def test_shares_that_round_to_one_are_no_ties(name, of_column):
+    """The reference has shares of 400 digits."""
+    labels = draw("classes")[1]
+    outputs = 25 * torch.randn(50, 4, generator=torch.Generator().manual_seed(1))
+    flags = functional.one_hot(labels, outputs.size(1)).bool()
+    found = []
+    with decimal.localcontext(decimal.Context(prec=400)):
+        powers = [[decimal.Decimal(each).exp() for each in row] for row in outputs.tolist()]
+        for column in range(outputs.size(1)):
+            shares = [row[column] / sum(row) for row in powers]
+            if flags[:, column].any():
+                found.append(of_column(shares, flags[:, column].tolist()))
+    rounded = outputs.softmax(1)
+    assert (rounded == 1).sum() > 5
     assert METRICS[name].value(outputs, labels) == pytest.approx(np.mean(found), abs=1e-12)
 
 

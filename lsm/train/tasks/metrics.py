@@ -174,9 +174,22 @@ def _score_columns(outputs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Te
     elif outputs.size(1) == 2:
         yield outputs[:, 1] - outputs[:, 0], labels == 1
     else:
-        shares = outputs.softmax(dim=1)
+        odds = _log_odds(outputs.double())
         for column in range(outputs.size(1)):
-            yield shares[:, column], labels == column
+            yield odds[:, column], labels == column
+
+
+def _log_odds(outputs: Tensor) -> Tensor:
+    """log(p / (1 - p)) of the softmax p of ``outputs``, [n, k]. It grows with p, and shares that
+    round to 0 or 1 are no ties. Rows that differ by a constant, or in their order, have equal
+    ones."""
+    outputs = outputs - outputs.amax(dim=1, keepdim=True)
+    ascending = outputs.sort(dim=1).values
+    whole = ascending.logsumexp(dim=1, keepdim=True)
+    shares = outputs - whole
+    without_top = ascending[:, :-1].logsumexp(dim=1, keepdim=True) - whole
+    rest = torch.where(outputs == 0, without_top, torch.log1p(-shares.exp()))
+    return shares - rest  # only the share of the top may be near 1
 
 
 def auroc(scores: Tensor, is_one: Tensor) -> Tensor:
