@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +30,8 @@ from lsm.nn.link_models import LinkNetwork
 from lsm.nn.models import SampledGNN
 from lsm.nn.own_models import OwnModel
 from lsm.nn.typed_models import TypedGNN
+
+logger = logging.getLogger(__name__)
 
 
 def cut(
@@ -73,7 +77,10 @@ def _cut(
         model = model.network
     (edge_type,), (node_type,) = topologies, store.node_types
     width, layers = store.feature_dim, []
-    for number, make in enumerate(_layers_of(model), 1):
+    makers = _layers_of(model)
+    if isinstance(model, BasicGNN | Sequence | nn.ModuleList):
+        _warn_of_values(store, makers)
+    for number, make in enumerate(makers, 1):
         topology, in_dim = topologies[edge_type], width
         width = try_layer(make, in_dim, node_type, edge_type, number)
         layer = BlockLayer(node_type, (edge_type,), width, make(topology))
@@ -129,6 +136,15 @@ def _check_values(store: GraphStore) -> None:
         )
 
 
+def _warn_of_values(store: GraphStore, layers: Sequence[MakeLayer]) -> None:
+    """Warns if layers could take values of edges, which ``store`` has and they do not get."""
+    edges = store.edges(store.edge_types[0])
+    has = {"edge_weight": edges.has_weights, "edge_attr": edges.has_attr}
+    taken = {name for each in layers if isinstance(each, _ConvLayer) for name in each.takes}
+    for name in sorted(taken & {name for name, is_there in has.items() if is_there}):
+        logger.warning("%s: %s is not passed to the layers", store.path, name)
+
+
 def _layers_of(model: Model) -> list[MakeLayer]:
     """The layers of a model of graphs without types."""
     if isinstance(model, SampledGNN):
@@ -178,6 +194,11 @@ class _ConvLayer:
 
     conv: nn.Module
     after: Callable[[Tensor], Tensor]
+
+    @property
+    def takes(self) -> set[str]:
+        """The arguments of the convolution."""
+        return set(inspect.signature(self.conv.forward).parameters)
 
     def __call__(self, topology: Topology) -> Conv:
         compute = block_conv(self.conv, topology)

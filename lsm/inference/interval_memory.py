@@ -123,7 +123,7 @@ def read_options(options: StorageOptions, free_bytes: int) -> tuple[StorageOptio
     depth = min(_MOST_READS, max(_FEWEST_READS, room // longest))
     update: dict[str, Any] = {"max_read_bytes": longest, "queue_depth": depth}
     chosen = options.model_copy(update=update)
-    return chosen, buffers_of(chosen) * 5 // 4  # io_uring has spare buffers
+    return chosen, buffers_of(chosen)
 
 
 def enough_with_reads(num_bytes: int, reads: Callable[[int], int]) -> int:

@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, GraphConv, LayerNorm, SGConv, TransformerConv
+from torch_geometric.nn import (
+    GCNConv,
+    GraphConv,
+    LayerNorm,
+    SAGEConv,
+    SGConv,
+    TransformerConv,
+)
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 import lsm
@@ -167,6 +174,15 @@ def test_a_list_of_layers_is_a_model(data, store, tmp_path):
     with torch.no_grad():
         expected = last(hidden(data.x, data.edge_index), data.edge_index)
     close(found["scores"], expected)
+
+
+def test_values_of_edges_that_layers_do_not_get_are_warned_of(data, tmp_path, caplog):
+    weighted = Data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_index[0].float())
+    store = lsm.GraphStore.from_pyg(weighted, tmp_path / "store")
+    for made, is_told in (([GCNConv(DIM, CLASSES)], True), ([SAGEConv(DIM, CLASSES)], False)):
+        caplog.clear()
+        run(made, store, tmp_path / f"{is_told}", outputs=["scores"])
+        assert ("edge_weight is not passed to the layers" in caplog.text) == is_told
 
 
 class OwnModel(nn.Module):
