@@ -55,7 +55,7 @@ def split_links_command(
 ) -> None:
     """Divide the edges of one type into train, valid and test, for link prediction.
 
-    Parallel edges, and edges in the other direction, are in the same split.
+    At random, parallel edges, and edges in the other direction, are in the same split.
     """
     from lsm.data.graph_store import GraphStore
     from lsm.data.links.splits import LinkSplits

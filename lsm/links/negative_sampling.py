@@ -170,9 +170,13 @@ class NodeDraws:
         return drawn
 
     def _earliest(self, times: Tensor) -> Tensor:
-        if self._pool is None:
-            return times.argmin()
-        return self._pool[times[self._pool].argmin()]
+        """The earliest node that may be drawn."""
+        candidates = times if self._pool is None else times[self._pool]
+        if self._bounds is not None:
+            is_drawn = self._bounds.diff(prepend=self._bounds.new_zeros(1)) > 0
+            candidates = candidates.where(is_drawn, torch.iinfo(times.dtype).max)
+        place = candidates.argmin()
+        return place if self._pool is None else self._pool[place]
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         if self._bounds is not None:

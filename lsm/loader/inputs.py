@@ -50,6 +50,12 @@ class Drawing:
             raise ValueError(
                 f"temporal_strategy: expected uniform or last, got {self.temporal_strategy!r}"
             )
+        if self.weight_attr and self.time_attr and self.temporal_strategy == "last":
+            raise ValueError("temporal_strategy: last takes the latest, and so no weight_attr")
+        if self.weight_attr and not self.sampling.chosen.takes_weights:
+            raise ValueError(
+                f"weight_attr: expected sampling=neighbor with it, got {self.sampling.kind}"
+            )
 
     @property
     def hops(self) -> list[int]:

@@ -21,6 +21,8 @@ class Kind(Section, ABC):
 
     needs_weights: ClassVar[bool] = False
     """True if edges of its batches have weights."""
+    takes_weights: ClassVar[bool] = True
+    """True if it can draw in proportion to the weights of a store."""
     excludes_edges: ClassVar[bool] = True
     """True if it can leave given edges out of a batch, as links need."""
 
@@ -49,6 +51,8 @@ class Neighbor(Kind):
 
 class Labor(Kind):
     """LABOR-0 (Balin and Catalyurek, 2023): every node takes its neighbours of smallest draw."""
+
+    takes_weights: ClassVar[bool] = False
 
     layer_dependency: bool = False
     """labor: one draw per neighbour for all hops, instead of one for each hop. Batches need fewer

@@ -122,8 +122,8 @@ def test_buffers_that_memory_does_not_hold_are_refused(store, monkeypatch):
     options = StorageOptions(engine="io_uring", queue_depth=4096, max_read_bytes=1 << 20)
     with pytest.raises(
         ValueError,
-        match=r"storage\.max_read_bytes: 5120 buffers of reads of 1 MiB 5 GiB = 5 GiB, and 1 GiB of "
-        r"host memory are free; lower it",
+        match=r"storage\.max_read_bytes: 5120 buffers of reads of 1 MiB 5 GiB = 5 GiB, and 1 GiB "
+        r"of host memory are free; lower it",
     ):
         lsm.open_features(graph, storage=options)
 

@@ -23,3 +23,12 @@ def test_a_link_before_all_nodes_gets_the_earliest_of_the_pool():
     draws = NodeDraws(10, nodes=torch.tensor([8, 6, 9])).with_times(torch.arange(10))
     drawn = draws.draw(20, torch.Generator(), torch.full((20,), -1))
     assert drawn.tolist() == [6] * 20
+
+
+def test_the_earliest_has_a_weight_too():
+    weight = torch.tensor([0.0, 1, 0, 3, 6])
+    times = torch.tensor([0, 7, 5, 6, 9])
+    for nodes, expected in ((None, 3), (torch.tensor([0, 1, 4]), 1)):
+        draws = NodeDraws(5, weight=weight, nodes=nodes).with_times(times)
+        drawn = draws.draw(50, torch.Generator(), torch.full((50,), 2))
+        assert drawn.tolist() == [expected] * 50

@@ -311,6 +311,11 @@ def test_a_topology_lacks_no_values_that_are_asked_for(plain, drawn_by, message)
         ({"time_attr": "time", "input_nodes": "author"}, "nodes of type author have no times"),
         ({"time_attr": "time", "input_time": torch.zeros(3)}, "input_time: expected int64"),
         ({"time_attr": "time", "input_nodes": ("paper", [-1])}, "expected ids in .* got -1"),
+        ({"weight_attr": "edge_weight", "sampling": "labor"}, "sampling=neighbor with it"),
+        (
+            {"weight_attr": "edge_weight", "time_attr": "time", "temporal_strategy": "last"},
+            "temporal_strategy: last takes the latest",
+        ),
         ({"weight_attr": "w"}, "weight_attr: expected 'edge_weight'"),
         ({"sampling": "ladies"}, "ladies"),
     ],
