@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lsm.data import format as layout
 from lsm.data.graph_store import GraphStore
 
 
@@ -31,6 +32,7 @@ class TracedTypes:
             if input_type is not None or types is not None:
                 raise ValueError(f"input_type, types: {store.path} has one type of nodes")
             return cls(known[0], [(0, space.num_nodes)])
+        types = None if types is None else list(dict.fromkeys(types))
         for name in (*(types or ()), *([input_type] if input_type is not None else [])):
             if name not in known:
                 raise ValueError(f"node type: expected one of {', '.join(known)}, got {name!r}")
@@ -55,7 +57,8 @@ class TracedTypes:
 
 
 def _seeds_type(store: GraphStore, split: str) -> str:
-    fitting = [name for name in store.node_types if split in store.nodes(name).splits]
+    called = layout.split_name(split)
+    fitting = [name for name in store.node_types if called in store.nodes(name).splits]
     if len(fitting) != 1:
         raise ValueError(
             f"input_type: {store.path} has {', '.join(fitting) or 'no type'} with split "

@@ -262,7 +262,7 @@ def typed_store(tmp_path_factory):
     return GraphStore.open(make_typed_store(tmp_path_factory.mktemp("typed") / "store"))
 
 
-@pytest.mark.parametrize("types", [["paper"], ["editor", "author"]])
+@pytest.mark.parametrize("types", [["paper"], ["editor", "author"], ["paper", "paper"]])
 def test_a_trace_of_types_is_what_the_loaders_request_of_them(typed_store, types):
     arguments = {"ranks": 2, "seed": 3, "progress": False}
     trace = sample_trace(typed_store, FANOUT, 16, types=types, score="in_degree", **arguments)

@@ -93,7 +93,7 @@ def convert_typed_npy(
         edges |= _reversed_types(edges)
     options.setdefault("name", None)
     described = _described(src)
-    options["name"] = options["name"] or str(described.pop("name", src.resolve().name))
+    options["name"] = options["name"] or str(described.pop("name", None) or src.resolve().name)
     write_graph(out, nodes, edges, {"format": "npy", **described}, options=options)
     return GraphStore.open(out)
 
@@ -176,17 +176,17 @@ def _split(folder: Path, split: str, num_nodes: int) -> torch.Tensor | None:
     ids, mask = (folder / f"{split}_{kind}.npy" for kind in ("idx", "mask"))
     if ids.exists() and mask.exists():
         raise ValueError(f"{folder}: expected one of {ids.name} and {mask.name}; remove one")
-    found = as_tensor(str(ids), _array(ids))
+    file, found = ids, as_tensor(str(ids), _array(ids))
     if found is not None and found.dtype != torch.bool:
         if found.dim() != 1 or found.dtype.is_floating_point:
             raise ValueError(f"{ids}: expected node ids, integers [n], got {found.dtype}")
         return found.long()
-    mask = mask if found is None else ids  # a mask may have either name
-    found = as_tensor(str(mask), _array(mask)) if found is None else found
+    if found is None:  # a mask may have either name
+        file, found = mask, as_tensor(str(mask), _array(mask))
     if found is None:
         return None
     if found.dtype != torch.bool or found.shape != (num_nodes,):
-        raise ValueError(f"{mask}: expected bool [{num_nodes}], got {found.dtype} {[*found.shape]}")
+        raise ValueError(f"{file}: expected bool [{num_nodes}], got {found.dtype} {[*found.shape]}")
     return found.nonzero().view(-1)
 
 
