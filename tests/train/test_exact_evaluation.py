@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import lsm
 from lsm.data.typed.synth import synthesize_typed
@@ -79,6 +80,25 @@ def test_memory_is_planned_and_a_small_one_is_named(store, tmp_path, caplog):
     assert "exact evaluation" in caplog.text  # in the sum of the plan
     with pytest.raises(ValueError, match=r"memory\.bytes: expected room .*exact evaluation"):
         train(config(store, tmp_path / "small", EXACT, "memory.bytes=100MiB"))
+
+
+def test_a_graph_without_seeds_of_evaluation_is_trained(tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    data = Data(x=torch.randn(60, 4, generator=draw), y=torch.arange(60) % 3)
+    data.edge_index = torch.randint(60, (2, 300), generator=draw)
+    data.train_mask = torch.ones(60, dtype=torch.bool)
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "g").path
+    found = train(config(store, tmp_path / "run", EXACT, "train.epochs=1", "train.select=last"))
+    assert found["test_accuracy"] is None
+    assert found["valid_accuracy"] is None
+    assert len(losses(tmp_path / "run")) > 0
+
+
+def test_scores_of_links_that_are_not_finite_are_one_error(tmp_path):
+    with pytest.raises(RuntimeError, match=r"epoch 1, split valid: .* not finite.*lower train\.lr"):
+        learn(
+            link_store(tmp_path), tmp_path / "run", EXACT, "train.batch_size=8000", "train.lr=1e10"
+        )
 
 
 @pytest.mark.parametrize("scorer", ["dot", "mlp"])
