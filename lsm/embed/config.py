@@ -165,12 +165,28 @@ def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedCo
     return config
 
 
+VALIDATION = ("eval.candidates", "eval.edges", "eval.filtered", "eval.sample", "train.eval_edges")
+"""The settings by which validations are measured."""
+
+
+def _validation(config: EmbedConfig) -> dict[str, object]:
+    of_eval, of_train = VALIDATION[:-1], VALIDATION[-1:]
+    sections = {"eval": of_eval, "train": of_train}
+    names = {section: [key.split(".")[1] for key in keys] for section, keys in sections.items()}
+    found = settings_of(config, names)
+    if config.eval.candidates == "all":
+        found["eval.sample"] = None
+    return found
+
+
 def fingerprint(
     config: EmbedConfig, world_size: int, store: dict[str, object]
 ) -> dict[str, object]:
-    """The settings that a resumed run must share with its checkpoint to give the same numbers.
-    ``store``: the identity of the store."""
+    """The settings that a resumed run must share with its checkpoint to give the same numbers, and
+    a best validation of the same measure. ``store``: the identity of the store."""
     of_training = ("batch_size", "precision", "seed", "select")
     keys = settings_of(config, {"embed": None, "train": of_training})
     keys["embed.shift_scores"] = config.embed.partition_shift != 0
+    if config.train.select == "best" or config.train.patience:
+        keys |= {key: value for key, value in _validation(config).items() if value is not None}
     return keys | {"world size": world_size, "store": store}

@@ -20,7 +20,7 @@ from lsm.distributed.collectives import World
 from lsm.embed import run_state
 from lsm.embed.adagrad import initialise
 from lsm.embed.batches import StepBatches
-from lsm.embed.config import EmbedConfig, fingerprint
+from lsm.embed.config import VALIDATION, EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.memory import check_frames
 from lsm.embed.orders.itinerary import Itinerary
@@ -181,7 +181,7 @@ def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> 
     except FileNotFoundError:
         return None
     saved = {"embed.shift_scores": False} | state.settings  # the first checkpoints lack it
-    check_settings(run_dir / run_state.STATE_NAME, saved, settings)
+    check_settings(run_dir / run_state.STATE_NAME, saved, settings, VALIDATION)
     done = state.position.epoch
     if result.exists():
         if state.position.stopped_early or done >= config.train.epochs:

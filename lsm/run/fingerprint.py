@@ -19,11 +19,17 @@ def settings_of(config: BaseModel, sections: Mapping[str, Iterable[str] | None])
     }
 
 
-def check_settings(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
-    """Raises ValueError, which names every setting in which the checkpoint differs from this
-    run."""
-    keys = sorted(saved.keys() | current.keys())
-    differing = [key for key in keys if saved.get(key) != current.get(key)]
+def check_settings(
+    path: Path,
+    saved: dict[str, Any],
+    current: dict[str, Any],
+    of_validation: Iterable[str] = (),
+) -> None:
+    """Raises ValueError, which names every setting in which the checkpoint differs from this run.
+    ``of_validation``: settings that only choose the best epoch; they count where both have them."""
+    keys = saved.keys() | current.keys()
+    keys -= set(of_validation) - (saved.keys() & current.keys())
+    differing = [key for key in sorted(keys) if saved.get(key) != current.get(key)]
     if differing:
         listed = ", ".join(
             f"{key} ({saved.get(key)} there, {current.get(key)} now)" for key in differing

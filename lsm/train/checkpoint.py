@@ -36,6 +36,9 @@ _LATER: dict[str, tuple[str, ...]] = {
     ),
 }
 
+VALIDATION = ("train.eval.num_neighbors", "train.eval.exact")
+"""The settings by which validations are measured."""
+
 
 class DamagedError(ValueError):
     """A damaged file of a checkpoint. An earlier one may be whole."""
@@ -51,7 +54,8 @@ class State:
 
 
 def fingerprint(setup: Setup) -> dict[str, Any]:
-    """The settings that a resumed run must share with its checkpoint for equal losses."""
+    """The settings that a resumed run must share with its checkpoint for equal losses, and a best
+    validation of the same measure."""
     config, store = setup.config, setup.store
     sampling = ["num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias"]
     train = ["batch_size", "seed", "lr", "weight_decay", "precision", "select"]
@@ -61,6 +65,10 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = setup.world.size
     keys |= setup.task.settings
+    if config.train.select == "best" or config.train.patience:
+        keys |= dict(
+            zip(VALIDATION, (config.eval_num_neighbors, config.train.eval.exact), strict=True)
+        )
     if store.is_typed:
         keys["data.input_type"] = setup.task.input_type(store)
     keys["store (name, nodes, edges, dim)"] = [

@@ -89,6 +89,31 @@ def test_a_run_that_had_no_validations_gets_room_for_the_best(store, tmp_path, k
     assert tables(tmp_path) == expected[7][1]
 
 
+@pytest.mark.parametrize(
+    ("more", "is_refused"),
+    [
+        ("eval.candidates=uniform", True),
+        ("eval.filtered=false", True),
+        ("train.eval_edges=3", True),
+        ("eval.sample=7", False),  # of no effect with all candidates
+        ("checkpoint.every_steps=5", False),
+    ],
+)
+def test_validations_of_another_measure_are_not_compared(store, tmp_path, more, is_refused):
+    settings = (*SETTINGS, "embed.partitions=1")
+    train(config(store, tmp_path, *settings, "train.epochs=1"))
+    longer = config(store, tmp_path, *settings, "train.epochs=2", more)
+    if not is_refused:
+        assert train(longer)["epochs"] == 2
+        return
+    with pytest.raises(ValueError, match=rf"other settings: {more.split('=')[0]} \("):
+        train(longer)
+    last = config(store, tmp_path / "last", *settings, "train.epochs=1", "train.select=last")
+    train(last)
+    longer = (*settings, "train.epochs=2", "train.select=last", "train.patience=0", more)
+    train(config(store, tmp_path / "last", *longer))
+
+
 def test_a_state_of_an_earlier_version_is_read(store, tmp_path, known_mrr, expected):
     train(config(store, tmp_path, *SETTINGS, f"train.epochs={BEST}"))
     state = json.loads((tmp_path / "state.json").read_text())

@@ -151,6 +151,15 @@ def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):
     assert at == [(epoch, iteration) for epoch in (1, 2) for iteration in range(5)]
 
 
+def test_validations_of_another_measure_are_not_compared(store, interrupted, tmp_path):
+    for more in ("train.eval.exact=true", "train.eval.num_neighbors=[2, 2]"):
+        with pytest.raises(ValueError, match=rf"other settings: {more.split('=')[0]} \("):
+            train(config(store, interrupted, *STEPS, more))
+    last = (*STEPS, "train.select=last")
+    train(config(store, tmp_path / "last", *last, "train.epochs=1"))
+    train(config(store, tmp_path / "last", *last, "train.eval.num_neighbors=[2, 2]"))
+
+
 def test_other_settings_are_refused_by_name(store, interrupted):
     with pytest.raises(ValueError, match="other settings") as caught:
         train(
