@@ -91,7 +91,7 @@ class EmbedOptions(Section):
     init_scale: Annotated[float, Field(gt=0)] = 1e-3
     """Standard deviation of initial embeddings."""
     partitions: Positive = 1
-    """Partitions of the nodes. 1: all embeddings are in memory."""
+    """Partitions of the nodes, at most 128. 1: all embeddings are in memory."""
     buffer: Annotated[int, Field(ge=3, le=LARGEST_COUNT)] = 3
     """Partitions in memory at once, in addition to one in flight. Ignored with one partition."""
     order: Literal["best", "legend", "beta", "random"] = "best"

@@ -42,7 +42,8 @@ class NegativeDraws:
         if not self._num_by_degree:
             return uniform
         shape = (times, self._num_by_degree)
-        edges = torch.randint(len(ends), shape, generator=generator, device=device)
+        most = max(1, len(ends))  # a batch without edges has no draws
+        edges = torch.randint(most, shape, generator=generator, device=device)
         return torch.cat((uniform, ends[edges]), 1)
 
 

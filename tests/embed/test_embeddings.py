@@ -66,6 +66,8 @@ def test_unknown_names(run, keys):
 def test_ids_out_of_range(run, key):
     with pytest.raises(ValueError, match=f"entity: expected ids below 500, got {key}"):
         run[0].entities([key])
+    with pytest.raises(ValueError, match=f"entity: expected ids below 500, got {key}"):
+        run[0].entity_names([0, key])
     with pytest.raises(ValueError, match="relation: expected ids below 3, got 3"):
         run[0].relations([3])
 
@@ -97,6 +99,25 @@ def test_neighbors(run, measure, k):
         np.testing.assert_array_equal(ids[row], expected)
         # Sums of eight products of float32.
         np.testing.assert_allclose(scores[row], values, rtol=1e-5, atol=1e-5)
+
+
+def test_ids_are_whole_numbers(run):
+    embeddings, rows, _, _ = run
+    for ids in (torch.tensor([3, 4]), np.array([3, 4], np.int32)):
+        np.testing.assert_array_equal(embeddings.entities(ids), rows[[3, 4]])
+    for key in (1.7, torch.tensor(1.7), None):
+        with pytest.raises(TypeError, match="entity: expected names or ids, whole numbers, got"):
+            embeddings.entities([key])
+
+
+@pytest.mark.parametrize("size", [7, 100])
+def test_the_first_of_equals_are_the_nearest(size):
+    torch.manual_seed(0)
+    rows = torch.randint(-1, 2, (100, 2)).float()
+    blocks = [(first, rows[first : first + size]) for first in range(0, 100, size)]
+    order = (rows @ rows[3]).argsort(descending=True, stable=True)
+    ids, _ = nearest(blocks, rows[3:4], torch.tensor([3]), 5, "dot")
+    assert ids[0].tolist() == [each for each in order.tolist() if each != 3][:5]
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])

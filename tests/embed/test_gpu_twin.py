@@ -257,6 +257,20 @@ def test_steps_of_a_gpu_are_those_of_the_host(model, optimizer):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("num_negatives", [8, "all"])
+@pytest.mark.parametrize("degree_fraction", [0.0, 0.5])
+def test_a_batch_without_edges_changes_nothing(num_negatives, degree_fraction):
+    """Only other ranks have edges left."""
+    options = options_of(num_negatives=num_negatives, degree_fraction=degree_fraction)
+    rows = initial_rows(options, NODES, 1)
+    relations = initial_rows(options, options.relation_rows(RELATIONS), 2)
+    before = rows.clone()
+    trainer = EdgeTrainer(rows, relations, options, is_twin=True)
+    loss = trainer.train(random_edges()[:0], CANDIDATES, 1, 3)
+    assert (loss.sum, loss.count) == (0, 0)
+    assert torch.equal(rows, before)
+
+
 def test_the_caller_looks_at_a_loss_that_is_not_finite():
     """The trainer would have to wait for it."""
     options = options_of()

@@ -56,7 +56,7 @@ def triples_table(info: dict[str, Any]) -> Table:
         "splits": ", ".join(f"{split} {size:,}" for split, size in info["splits"].items()),
         "degree in train": f"mean {degree['mean']:.1f}, largest {degree['max']:,}, "
         f"{degree['num_zero']:,} entities without edges",
-        "buckets": f"{info['parts']} x {info['parts']} parts: at most {info['parts']} partitions",
+        "buckets": f"{info['parts']} x {info['parts']} parts, of which partitions are made",
         "edges": format_bytes(info["edge_bytes"]),
         "total": format_bytes(info["total_bytes"]),
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -144,8 +146,11 @@ class Embeddings:
 
         Returns:
             Their names, found by one pass over the store's file of names.
+
+        Raises:
+            ValueError: No entity has one of the ids.
         """
-        return self.store.names_of_entities(ids)
+        return self.store.names_of_entities(self.entity_ids(ids))
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """Reads all embeddings, a block of about 16 MiB at a time.
@@ -334,8 +339,15 @@ def _ids(
         raise TypeError(f"{what}: expected a list of names or ids, got {keys!r}")
     names = [key for key in keys if isinstance(key, str)]
     by_name = dict(zip(names, find(names), strict=True)) if names else {}
-    ids = [by_name[key] if isinstance(key, str) else int(key) for key in keys]
+    ids = [by_name[key] if isinstance(key, str) else _whole(key, what) for key in keys]
     for number in ids:
         if not 0 <= number < count:
             raise ValueError(f"{what}: expected ids below {count}, got {number}")
     return ids
+
+
+def _whole(key: Any, what: str) -> int:
+    try:
+        return operator.index(key)
+    except TypeError:
+        raise TypeError(f"{what}: expected names or ids, whole numbers, got {key!r}") from None

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from lsm.embed.use.highest import highest
+
 MEASURES = ("cosine", "dot")
 
 
@@ -35,7 +37,7 @@ def nearest(
         here.nan_to_num_(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
         numbers = torch.arange(first, first + len(rows))
         # One more, because the entity itself is removed later.
-        places = here.topk(min(k + 1, len(rows)), dim=1).indices.sort(dim=1).values
+        places = highest(here, min(k + 1, len(rows)))
         ids = torch.cat((ids, numbers[places]), dim=1)
         scores = torch.cat((scores, here.gather(1, places)), dim=1)
         ids, scores = _best(ids, scores, k + 1)

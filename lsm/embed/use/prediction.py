@@ -17,6 +17,7 @@ from lsm.embed.evaluate import SPLITS
 from lsm.embed.options import EmbedOptions
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.sides import Side, known_edges, sides_of
+from lsm.embed.use.highest import highest
 
 SCORE_BYTES = 16 << 20
 QUERIES_AT_ONCE = 1 << 16
@@ -117,7 +118,7 @@ def best_targets(
             scores = exact.float().nan_to_num_(-torch.inf, torch.inf, -torch.inf)
             if known is not None:
                 _leave_out(scores, known, chunk, first)
-            places = _highest(scores, min(k, len(rows)))
+            places = highest(scores, min(k, len(rows)))
             both = torch.cat((best[chunk], scores.gather(1, places)), dim=1)
             both_ids = torch.cat((ids[chunk], places + first), dim=1)
             order = both.argsort(dim=1, descending=True, stable=True)[:, :k]
@@ -150,12 +151,3 @@ def _leave_out(scores: Tensor, known: tuple[Tensor, Tensor], chunk: slice, first
     rows, columns = known[0][start:stop] - chunk.start, known[1][start:stop] - first
     here = (columns >= 0) & (columns < scores.shape[1])
     scores[rows[here], columns[here]] = -torch.inf
-
-
-def _highest(scores: Tensor, k: int) -> Tensor:
-    """Columns [q, k] of the highest ``scores`` [q, n], ascending; the first of equal scores."""
-    least = scores.topk(k, dim=1).values[:, -1:]
-    above, equal = scores > least, scores == least
-    wanted = k - above.sum(1, keepdim=True)
-    taken = above | (equal & (equal.cumsum(1, dtype=torch.int32) <= wanted))
-    return taken.nonzero()[:, 1].view(-1, k)
