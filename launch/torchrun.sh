@@ -6,6 +6,7 @@
 #   NODE_RANK    which of them this is, from 0
 #   MASTER_ADDR  machine 0, as all of them reach it; MASTER_PORT if 29500 is taken
 # MAX_RESTARTS: how often a failed job is started again, from its last checkpoint.
+# SIGTERM or SIGUSR1 stops the job with a checkpoint, and the exit status is 75.
 # Environment only; everything else is in the configuration.
 set -euo pipefail
 
@@ -34,10 +35,12 @@ launcher='
 import os
 import signal
 import sys
+import tempfile
 from lsm.distributed.interrupt import watch
 
 watch()  # until torchrun has handlers of its own
 from lsm.distributed.environment import await_address
+from lsm.distributed.signals import EXIT_STOPPED, STOP_FILE
 
 if os.environ.get("NNODES", "1") != "1":
     try:
@@ -52,14 +55,28 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main
 
-try:
-    main()
-except SignalException as received:
-    # The handler of torchrun would raise in whatever runs at the exit.
-    signal.signal(received.sigval, signal.SIG_IGN)
-    sys.exit(128 + received.sigval)
-except ChildFailedError as error:
-    sys.exit(str(error))
+
+def stop(number, _frame):
+    """As the handlers of torchrun, which has none of this signal."""
+    raise SignalException("stopped", signal.Signals(number))
+
+
+signal.signal(signal.SIGUSR1, stop)
+status, is_failed = 0, False
+with tempfile.TemporaryDirectory(prefix="lsm-launch-") as folder:
+    os.environ[STOP_FILE] = os.path.join(folder, "stopped")
+    try:
+        main()
+    except SignalException as received:
+        # The handler of torchrun would raise in whatever runs at the exit.
+        signal.signal(received.sigval, signal.SIG_IGN)
+        status = 128 + received.sigval
+    except ChildFailedError as error:
+        status = str(error)
+        is_failed = error.get_first_failure()[1].exitcode != EXIT_STOPPED
+    if os.path.exists(os.environ[STOP_FILE]) and not is_failed:
+        status = EXIT_STOPPED
+sys.exit(status)
 '
 exec "${PYTHON:-python}" -c "$launcher" "${meeting[@]}" \
     --nproc-per-node "$num_processes" --max-restarts "${MAX_RESTARTS:-0}" -m lsm train "$@"

@@ -24,7 +24,7 @@ from lsm.core.terminal_log import show_log
 from lsm.distributed import signals
 from lsm.distributed.environment import rank_in
 from lsm.distributed.interrupt import EXIT_INTERRUPTED
-from lsm.distributed.signals import EXIT_STOPPED, Stopped
+from lsm.distributed.signals import Stopped, exit_status
 from lsm.version import __version__
 
 # Delay of an error that another rank probably explains better. torchrun ends all ranks as soon as
@@ -99,7 +99,7 @@ def main() -> None:
     except Stopped as stopped:
         if rank in (None, 0):
             print(f"lsm: {stopped}", file=sys.stderr)
-        _leave(EXIT_STOPPED)
+        _leave(exit_status())
     except _InterruptedError as interrupt:
         if rank in (None, 0):
             print("; ".join(("lsm: interrupted", *map(str, interrupt.args))), file=sys.stderr)

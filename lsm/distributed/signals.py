@@ -6,14 +6,19 @@ writes a checkpoint and exits with EXIT_STOPPED, and the same command continues 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 EXIT_STOPPED = 75
 """Exit status of a stopped run that can be continued (EX_TEMPFAIL of sysexits.h)."""
+
+STOP_FILE = "LSM_STOP_FILE"
+"""The variable with the file that stopped ranks make, for a launcher of one machine's ranks."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _received: signal.Signals | None = None
@@ -21,6 +26,20 @@ _received: signal.Signals | None = None
 
 class Stopped(Exception):
     """A signal stopped the run, which has written its checkpoint."""
+
+
+def exit_status() -> int:
+    """That of a rank that a signal stopped. A launcher that starts failed ranks again and waits for
+    STOP_FILE has EXIT_STOPPED itself, and its ranks have 0."""
+    path = os.environ.get(STOP_FILE)
+    if path is None:
+        return EXIT_STOPPED
+    try:
+        Path(path).touch()
+    except OSError:  # the launcher has ended
+        return EXIT_STOPPED
+    # torchrun on several machines would wait for machines that do not end.
+    return 0 if os.environ.get("GROUP_WORLD_SIZE") == "1" else EXIT_STOPPED
 
 
 def requested() -> signal.Signals | None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from lsm.distributed.signals import EXIT_STOPPED
 from support.slurm_cluster import PROGRAMS, slurm_cluster
 from support.training import (
     CRASH_AT,
@@ -92,19 +93,28 @@ def test_torchrun_restarts_a_job_whose_rank_was_killed(store, tmp_path, expected
     assert losses(tmp_path) == expected
 
 
-def test_sigterm_to_torchrun_leaves_a_checkpoint_to_continue_from(store, tmp_path):
-    """The signal comes at any time; whole is a run that gets none."""
+@pytest.mark.parametrize(
+    ("number", "to_launcher"),
+    [(signal.SIGTERM, True), (signal.SIGUSR1, True), (signal.SIGUSR1, False)],
+    ids=["SIGTERM", "SIGUSR1", "a rank"],
+)
+def test_a_signal_leaves_a_checkpoint_to_continue_from(store, tmp_path, number, to_launcher):
+    """The signal comes at any time; whole is a run that gets none. A job that is stopped is not
+    started again."""
     long = ["train.epochs=40", *SETTINGS, "checkpoint.every_steps=0", "checkpoint.every_epochs=0"]
     settings = overrides(store, tmp_path / "run", *long)
-    job = start("torchrun.sh", 2, "base", *settings)
+    job = start("torchrun.sh", 2, "base", *settings, MAX_RESTARTS="2")
     metrics = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + TIMEOUT_SECS
     while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    job.send_signal(signal.SIGTERM)
+    rank = json.loads((tmp_path / "run" / ".lock").read_text())["pid"]
+    os.kill(job.pid if to_launcher else rank, number)
     _, errors = job.communicate(timeout=TIMEOUT_SECS)
-    assert job.returncode != 0
-    assert "lsm: stopped by a signal" in errors
+    assert job.returncode == EXIT_STOPPED
+    assert errors.count("lsm: stopped by a signal") == 1
+    assert "Traceback" not in errors
+    assert "FAILED" not in errors
     before = losses(tmp_path / "run")
     assert 0 < len(before) < 200
     whole = overrides(store, tmp_path / "whole", *long)
