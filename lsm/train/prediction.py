@@ -123,7 +123,17 @@ def predict(
             "--route": route if route == "sampled" else None,
         }
     )
-    with collectives.joined(_TIMEOUT_SECS) as world:
+    shared = {
+        "--node-type": node_type,
+        "--top-k": top_k,
+        "--exclude-known": exclude_known,
+        "--outputs": list(outputs or ()),
+        "--dtype": dtype,
+        "--format": format,
+        "--route": route,
+        "--num-neighbors": num_neighbors and list(num_neighbors),
+    }
+    with collectives.joined(_TIMEOUT_SECS, shared) as world:
         model, opened, storage, edges, config = _open(run_or_model, store)
         sampled = _sampled(config, opened, route, num_neighbors)
         if config is not None and world.is_main:

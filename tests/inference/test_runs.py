@@ -14,7 +14,7 @@ import lsm
 from lsm import native
 from lsm.inference import driver, gather, typed_intervals
 from lsm.train.trainer import train
-from support.training import LSM, config, make_store, run_forked, run_job
+from support.training import LSM, config, make_store, run_forked, run_job, run_ranks
 from support.typed_graphs import CITES, WRITES, typed_graph
 
 
@@ -274,3 +274,17 @@ def test_ranks_write_the_same_bits(num_ranks, run, tmp_path, request):
     assert done.returncode == 0, done.stderr
     for name in ("embeddings", "scores", "predictions"):
         assert written(tmp_path / "ranks", name) == written(tmp_path / "alone", name)
+
+
+@pytest.mark.slow
+def test_ranks_with_other_options_are_refused(trained, tmp_path):
+    commands = [
+        ["-m", "lsm", "predict", trained, "--out", tmp_path / "out", "--dtype", dtype]
+        for dtype in ("float32", "float16")
+    ]
+    codes, errors = run_ranks(2, commands)
+    assert codes == [1, 1]
+    (line,) = errors[0] or errors[1]
+    assert "--dtype" in line
+    assert "float16" in line
+    assert not (tmp_path / "out").exists()
