@@ -14,8 +14,19 @@ from lsm.data.arrays import VALUE_DTYPES
 from lsm.data.format import LabelMeta
 
 
+class _FromSource:
+    """Values of a source."""
+
+    name: str
+    files: Mapping[str, str]
+
+    def where(self, value: str) -> str:
+        """The place of a value in the source, for messages. ``value``: PyG's name."""
+        return self.files.get(value, f"{self.name}.{value}")
+
+
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(_FromSource):
     """The nodes of one type. ``name`` is that of the source's object, for messages.
 
     features: [N, dim]. labels: classes, [N] int64, -1 is unknown; or numbers, float32 [N] or
@@ -32,10 +43,6 @@ class Nodes:
     names: Sequence[str] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     """The source's files, if it has any, by PyG's names of their values."""
-
-    def where(self, value: str) -> str:
-        """The place of a value in the source, for messages. ``value``: PyG's name."""
-        return self.files.get(value, f"{self.name}.{value}")
 
     @property
     def num_classes(self) -> int:
@@ -55,7 +62,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Edges:
+class Edges(_FromSource):
     """The edges of one type. ``name`` is that of the source's object, for messages.
 
     ends: [2, E] int32 or int64, sources and destinations. weights: [E] float32. times: [E] int64.
@@ -68,11 +75,7 @@ class Edges:
     times: torch.Tensor | None = None
     attr: torch.Tensor | None = None
     files: Mapping[str, str] = field(default_factory=dict)
-    """Those of Nodes."""
-
-    def where(self, value: str) -> str:
-        """Nodes.where()."""
-        return self.files.get(value, f"{self.name}.{value}")
+    """As those of Nodes."""
 
     @property
     def num_edges(self) -> int:
@@ -91,13 +94,17 @@ def as_tensor(where: str, value: Any) -> torch.Tensor | None:
     return value.detach().cpu()
 
 
+def _narrow(values: torch.Tensor) -> torch.Tensor:
+    """[n] of a column, [n, 1]; others as they are."""
+    return values[:, 0] if values.dim() == 2 and values.shape[1] == 1 else values
+
+
 def as_labels(where: str, value: Any) -> torch.Tensor | None:
     """Labels of nodes from ``where``: integers [N] as classes, others as numbers; see Nodes."""
     labels = as_tensor(where, value)
     if labels is None:
         return None
-    if labels.dim() == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+    labels = _narrow(labels)
     is_flag = labels.dim() == 1 and labels.dtype == torch.bool
     if labels.dim() not in (1, 2) or 0 in labels.shape[1:] or labels.is_complex() or is_flag:
         raise ValueError(
@@ -121,13 +128,14 @@ def infinite_rows(labels: torch.Tensor) -> torch.Tensor:
 def as_times(where: str, value: Any) -> torch.Tensor | None:
     """Times, [n] int64, from ``where``."""
     times = as_tensor(where, value)
-    if times is not None and (times.dtype.is_floating_point or times.dtype == torch.bool):
+    if times is None:
+        return None
+    if times.dtype.is_floating_point or times.dtype == torch.bool:
         raise ValueError(f"{where}: expected integers, such as seconds, got {times.dtype}")
-    if times is not None and times.dim() == 2 and times.shape[1] == 1:
-        times = times[:, 0]
-    if times is not None and times.dim() != 1:
+    times = _narrow(times)
+    if times.dim() != 1:
         raise ValueError(f"{where}: expected a time each, [n], got {list(times.shape)}")
-    return None if times is None else times.long()
+    return times.long()
 
 
 def as_ends(where: str, value: Any, remedy: str = "") -> torch.Tensor:
@@ -146,8 +154,7 @@ def as_weights(where: str, value: Any) -> torch.Tensor | None:
     weights = as_tensor(where, value)
     if weights is None:
         return None
-    if weights.dim() == 2 and weights.shape[1] == 1:
-        weights = weights[:, 0]
+    weights = _narrow(weights)
     if weights.dim() != 1:
         raise ValueError(f"{where}: expected [E], got {list(weights.shape)}")
     return weights.float()

@@ -165,18 +165,9 @@ def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedCo
     return config
 
 
-VALIDATION = ("eval.candidates", "eval.edges", "eval.filtered", "eval.sample", "train.eval_edges")
+_MEASURE = {"eval": ("candidates", "edges", "filtered", "sample"), "train": ("eval_edges",)}
+VALIDATION = tuple(f"{section}.{key}" for section, keys in _MEASURE.items() for key in keys)
 """The settings by which validations are measured."""
-
-
-def _validation(config: EmbedConfig) -> dict[str, object]:
-    of_eval, of_train = VALIDATION[:-1], VALIDATION[-1:]
-    sections = {"eval": of_eval, "train": of_train}
-    names = {section: [key.split(".")[1] for key in keys] for section, keys in sections.items()}
-    found = settings_of(config, names)
-    if config.eval.candidates == "all":
-        found["eval.sample"] = None
-    return found
 
 
 def fingerprint(
@@ -188,5 +179,7 @@ def fingerprint(
     keys = settings_of(config, {"embed": None, "train": of_training})
     keys["embed.shift_scores"] = config.embed.partition_shift != 0
     if config.train.select == "best" or config.train.patience:
-        keys |= {key: value for key, value in _validation(config).items() if value is not None}
+        keys |= settings_of(config, _MEASURE)
+        if config.eval.candidates == "all":
+            del keys["eval.sample"]
     return keys | {"world size": world_size, "store": store}

@@ -24,7 +24,7 @@ def nearest(
 
     ``blocks``: first id and embeddings [n, dim] float32, by ascending id. ``own``: [q] int64, an
     entity that is left out of each answer. k: at most the number of other entities. Embeddings of
-    NaN score lowest. Memory: two blocks, and a float per query and row of a block.
+    NaN score lowest. Memory: two blocks, and three numbers per query and row of a block.
     """
     if measure == "cosine":
         queries = torch.nn.functional.normalize(queries, dim=1)
