@@ -41,6 +41,7 @@ from lsm.inference.plan import plan_inference
 from lsm.inference.sampled import SampledNetwork, plan_sampled
 from lsm.inference.stage import Resources, SizedStage, Stage, TooLittleMemoryError, workers
 from lsm.inference.state import State
+from lsm.run.common_folder import require_common_folder
 from lsm.run.directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class _Inference:
         return plan_inference(network, store, self._topologies, *common)
 
     def run(self, plan: Plan) -> dict[str, Any]:
+        require_common_folder(self._out, self._world, "--out")
         state = State(self._out / WORK, self._world)
         done = state.start(self._facts(plan))
         if self._world.is_main:

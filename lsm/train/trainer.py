@@ -25,6 +25,7 @@ from lsm.core.profiler import span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
+from lsm.run.common_folder import require_common_folder
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
 from lsm.run.loop import Cadence, Loop, Validation, read_every
@@ -65,6 +66,8 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
         open_job(config, world, task) as job,
         RunDirectory(job.run_dir) if world.is_main else nullcontext() as directory,
     ):
+        if config.train.eval.exact:
+            require_common_folder(job.run_dir, world, "run.dir, with train.eval.exact")
         state = find_state(job)
         with open_records(
             config,

@@ -277,6 +277,16 @@ def test_ranks_write_the_same_bits(num_ranks, run, tmp_path, request):
 
 
 @pytest.mark.slow
+def test_ranks_without_a_common_folder_are_refused(trained, tmp_path):
+    codes, errors = run_ranks(
+        2, [["-m", "lsm", "predict", trained, "--out", tmp_path / str(rank)] for rank in range(2)]
+    )
+    assert codes == [1, 1]
+    for (line,) in errors.values():
+        assert f"--out: rank 1 does not see the folder {tmp_path / '0'} of rank 0" in line
+
+
+@pytest.mark.slow
 def test_ranks_with_other_options_are_refused(trained, tmp_path):
     commands = [
         ["-m", "lsm", "predict", trained, "--out", tmp_path / "out", "--dtype", dtype]

@@ -11,7 +11,7 @@ import lsm
 from lsm.data.typed.synth import synthesize_typed
 from lsm.train.trainer import train
 from support.link_runs import NUM_NODES, learn, link_store, rows_of
-from support.training import config, losses, make_store, overrides, run_job
+from support.training import config, losses, make_store, overrides, run_job, run_ranks
 
 EXACT = "train.eval.exact=true"
 
@@ -148,3 +148,21 @@ def test_ranks_evaluate_together(store, tmp_path):
     assert job.returncode == 0, job.stderr
     found = json.loads((tmp_path / "run" / "result.json").read_text())
     assert found["test_accuracy"] == accuracy(store, tmp_path / "run", "test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", [True, False])
+def test_ranks_without_a_common_folder_are_refused_if_they_evaluate_so(store, tmp_path, exact):
+    settings = ["train.epochs=1", EXACT] if exact else ["train.epochs=1"]
+    commands = [
+        ["-m", "lsm", "train", "base", *overrides(store, tmp_path / str(rank), *settings)]
+        for rank in range(2)
+    ]
+    codes, errors = run_ranks(2, commands)
+    assert codes == [exact, exact]
+    for lines in errors.values():
+        assert bool(lines) == exact
+        for line in lines:
+            assert "run.dir, with train.eval.exact: rank 1 does not see the folder" in line
+    assert (tmp_path / "0" / "result.json").exists() != exact
+    assert not list(tmp_path.glob("*/.common-*"))
