@@ -34,15 +34,27 @@ def held(config: AblationConfig) -> Iterator[None]:
 
 
 @contextmanager
-def held_for_trace(folder: Path) -> Iterator[None]:
-    """A context that holds ``folder`` for the results of a trace. Raises RuntimeError if another
-    process holds it, ValueError if it has the results of a configuration's study."""
+def held_for_trace(folder: Path, trace: Path) -> Iterator[None]:
+    """A context that holds ``folder`` for the results of ``trace``. Raises RuntimeError if another
+    process holds it, ValueError if it has those of a configuration's study or of another trace."""
     with RunDirectory(folder, key="--out"):
-        if "trace_file" not in (stored := _stored(folder)) and stored:
-            raise ValueError(
-                f"--out: {folder} holds the results of a study of a config; choose another folder"
-            )
+        if stored := _stored(folder):
+            before = stored.get("trace_file")
+            if before is None or not _is_same_file(Path(before), trace):
+                of = "a study of a config" if before is None else f"the trace {before}"
+                raise ValueError(
+                    f"--out: {folder} holds the results of {of}; choose another folder, or remove "
+                    "it"
+                )
         yield
+
+
+def _is_same_file(before: Path, now: Path) -> bool:
+    """True also for a file that was moved together with the working directory."""
+    try:
+        return before.samefile(now)
+    except OSError:
+        return before.name == now.name
 
 
 def _stored(folder: Path) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def _run_trace(
         raise FileNotFoundError(f"--trace: {path}: no such file; `lsm trace STORE` writes one")
     if out is not None:
         require_matplotlib("leave out --out")
-    with nullcontext() if out is None else held_for_trace(out), _plain_warnings():
+    with nullcontext() if out is None else held_for_trace(out, path), _plain_warnings():
         for each in given:
             if each % ways:
                 warnings.warn(planner.rounded_text(each, ways), stacklevel=1)

@@ -129,6 +129,20 @@ def test_a_trace_gives_a_plot_and_csv(tmp_path, monkeypatch, capsys):
     assert lsm(monkeypatch, "ablate", *independent) == 0  # the same trace may be simulated again
     assert "requests in the trace" not in capsys.readouterr().out
 
+    (tmp_path / "other.npz").write_bytes((tmp_path / "run.npz").read_bytes())
+    before = (tmp_path / "out/records.json").read_bytes()
+    other = ["--trace", tmp_path / "other.npz", *options[2:], "--out", tmp_path / "out"]
+    assert lsm(monkeypatch, "ablate", *other) == 1
+    assert f"holds the results of the trace {tmp_path / 'run.npz'}" in capsys.readouterr().err
+    assert (tmp_path / "out/records.json").read_bytes() == before
+    (tmp_path / "run.npz").rename(tmp_path / "moved.npz")
+    moved = ["--trace", tmp_path / "moved.npz", *options[2:], "--out", tmp_path / "out"]
+    assert lsm(monkeypatch, "ablate", *moved) == 1
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "moved.npz").rename(tmp_path / "elsewhere/run.npz")
+    same = ["--trace", tmp_path / "elsewhere/run.npz", *options[2:], "--out", tmp_path / "out"]
+    assert lsm(monkeypatch, "ablate", *same) == 0
+
 
 def test_every_policy_has_the_lines_that_are_told(tmp_path, monkeypatch):
     """Also optimal, which has one set: no policy has more hits. Every size is in the plot."""
