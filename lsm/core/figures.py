@@ -51,6 +51,7 @@ def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path:
     figure.suptitle(title)
     for suffix in SUFFIXES:
         figure.savefig(path.with_suffix(suffix), dpi=120)
+        figure.set_layout_engine("none")  # the other files have the layout of the first
 
 
 def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:

@@ -29,6 +29,7 @@ def grown_bytes():
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_planner_takes_the_memory_that_is_stated(grown_bytes, case):
     """Within half a byte a line: arrays end in huge pages."""

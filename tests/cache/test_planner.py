@@ -178,6 +178,7 @@ def test_scores_are_ordered_as_floats():
         assert_equal_plans(config, batches, {"scores": values}, threads=[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "mode"), [("lookahead", "pool"), ("hybrid", "queues")])
 def test_iterations_beyond_16_bits(policy, mode):
     """The packed word keeps a next use modulo 2^16; nothing may show where it wraps."""

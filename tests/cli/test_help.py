@@ -7,13 +7,14 @@ import pytest
 import typer
 
 from lsm.cli import app
+from support import command
 from support.training import REPOSITORY, environment
 
 
-def pages(command=None, path=()):
-    command = command or typer.main.get_command(app)
-    yield path, command
-    for name, child in getattr(command, "commands", {}).items():
+def pages(root=None, path=()):
+    root = root or typer.main.get_command(app)
+    yield path, root
+    for name, child in getattr(root, "commands", {}).items():
         yield from pages(child, (*path, name))
 
 
@@ -21,19 +22,14 @@ PAGES = dict(pages())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=" ".join)
-def test_help_is_readable_at_80_columns(path):
-    done = subprocess.run(
-        [sys.executable, "-m", "lsm", *path, "--help"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment(COLUMNS="80"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
+def test_help_is_readable_at_80_columns(path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command.lsm(monkeypatch, *path, "--help") == 0
+    page = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in page
+    assert max(map(len, page.splitlines())) <= 80
     options = [name for param in PAGES[path].params for name in param.opts if name[0] == "-"]
-    assert [name for name in options if name not in done.stdout] == []
+    assert [name for name in options if name not in page] == []
 
 
 def lsm(*arguments):
@@ -43,10 +39,16 @@ def lsm(*arguments):
         text=True,
         timeout=300,
         cwd=REPOSITORY,
-        env=environment(),
+        env=environment(COLUMNS="80"),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_program_prints_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command.lsm(monkeypatch, "data", "--help") == 0
+    assert lsm("data", "--help") == capsys.readouterr().out
 
 
 def test_train_says_where_keys_are_explained():

@@ -90,7 +90,7 @@ def test_headers_changed_at_random_are_read_or_refused(store):
     whole = path.read_bytes()
     generator = random.Random(0)
     refused = 0
-    for _ in range(3000):
+    for _ in range(1000):
         content = bytearray(whole)
         for _ in range(generator.randint(1, 4)):
             content[generator.randrange(6, 128)] = generator.choice(b"()[]{}'\",-+ 019<>ifbOL\0#")
@@ -99,7 +99,7 @@ def test_headers_changed_at_random_are_read_or_refused(store):
             GraphStore.open(store).labels()
             continue
         refused += 1
-    assert 0 < refused < 3000
+    assert 0 < refused < 1000
 
 
 def meta_with(store, **changes):

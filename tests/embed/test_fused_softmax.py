@@ -89,7 +89,7 @@ SIZES = [
     (9, 512, 40, 16),
     (70, 33, 31, 20),
     (64, 32, 64, 64),
-    (150, 130, 129, 100),
+    (80, 70, 69, 100),
     (30, 17, 20, 200),
     (18, 18, 19, 512),
 ]
@@ -200,7 +200,7 @@ def test_steps_are_those_of_stored_scores(interpreted, model, values):
     assert_are_stored_steps(interpreted(train_steps, options, *arguments), options, arguments)
 
 
-@pytest.mark.parametrize("model", models_for("fused"))
+@pytest.mark.parametrize("model", KINDS)
 def test_steps_over_partitions_are_those_of_stored_scores_and_repeat_themselves(interpreted, model):
     options = options_of(model=model, partitions=8)
     arguments = (NODES, RELATIONS), random_batches(), CANDIDATES, 10
