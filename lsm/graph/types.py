@@ -138,6 +138,11 @@ class EdgeTypes(tuple[EdgeType, ...]):
                 raise ValueError(f"{name}: is there twice")
         return super().__new__(cls, checked)
 
+    def __reduce__(self) -> tuple[type[EdgeTypes], tuple[tuple[EdgeType, ...], NodeSpace]]:
+        """A copy, also in another process, has been checked against its nodes already."""
+        ends = {end: 0 for source, _, destination in self for end in (source, destination)}
+        return type(self), (tuple(self), NodeSpace(ends or {NODE: 0}))
+
     @classmethod
     def of_one(cls, nodes: NodeSpace) -> EdgeTypes:
         """The one edge type of a graph without types."""
