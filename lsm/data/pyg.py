@@ -58,6 +58,12 @@ def from_pyg(
         left_out += _others("data", data._global_store.keys(), ())
     elif isinstance(data, Data):
         values = dict(data._store.items())
+        times = values.get("time")
+        if times is not None and len(times) == data.num_edges != data.num_nodes:
+            raise ValueError(
+                f"data.time: expected [{data.num_nodes}], as of nodes, got [{len(times)}], as of "
+                "edges, whose times are data.edge_time"
+            )
         nodes[NODE] = _nodes("data", values, data.num_nodes)
         edges[EDGE] = _edges("data", values, "edge_time")
         known = _OF_NODES | _OF_EDGES | {"edge_time"}

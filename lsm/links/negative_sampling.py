@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -61,6 +62,9 @@ class NegativeSampling:
             raise ValueError(
                 f"neg_sampling: iterations: expected at least 1, got {self.iterations}"
             )
+        amount: Any = self.amount
+        if not isinstance(amount, Real):
+            raise ValueError(f"neg_sampling: amount: expected a number, got {amount!r}")
         if not self.amount > 0 or not math.isfinite(self.amount):
             raise ValueError(f"neg_sampling: amount: expected more than 0, got {self.amount}")
         if self.mode == "triplet" and self.amount != int(self.amount):

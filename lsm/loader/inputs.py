@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
 from lsm.graph.topology import Topology
@@ -78,9 +79,14 @@ class Drawing:
 def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor]:
     """The type of the seeds and the seeds, [n] int64 of the type. Raises ValueError."""
     if not store.is_typed:
+        only = store.node_types[0]
+        if isinstance(input_nodes, str) and input_nodes == only:
+            input_nodes = None
+        elif isinstance(input_nodes, tuple) and input_nodes[0] == only:
+            input_nodes = input_nodes[1]
         if isinstance(input_nodes, tuple):
             raise ValueError("input_nodes: expected ids or a split of a graph without types")
-        return store.node_types[0], seed_nodes(store.nodes(), input_nodes)
+        return only, seed_nodes(store.nodes(), input_nodes)
     node_type, ids = input_nodes if isinstance(input_nodes, tuple) else (input_nodes, None)
     if not isinstance(node_type, str) or node_type not in store.node_types:
         known = ", ".join(store.node_types)
@@ -106,6 +112,7 @@ def find_seed_times(
             raise ValueError(f"input_time: expected time_attr={TIME!r} with it")
         return None
     if given is not None:
+        given = as_int64(torch.as_tensor(given))
         if given.shape != nodes.shape or given.dtype != torch.int64:
             raise ValueError(
                 f"input_time: expected int64 [{len(nodes)}], one for each input node, got "

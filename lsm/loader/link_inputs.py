@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lsm.core.ids import as_int64
+from lsm.data.edge_data import EdgeData
 from lsm.data.format import SPLITS
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.make import known_edge_type, known_reverse
@@ -54,7 +55,8 @@ def find_links(
     if pairs is None:
         topology = edges.topology()
         destinations = torch.repeat_interleave(topology.indptr.diff())
-        return chosen, torch.stack((topology.indices.long(), destinations)), SPLITS[0]
+        ends = torch.stack((topology.indices.long(), destinations))
+        return chosen, _in_order(edges, ends), SPLITS[0]
     counts = (edges.num_sources, edges.num_destinations)
     return chosen, _checked(as_int64(torch.as_tensor(pairs)), counts), SPLITS[0]
 
@@ -71,14 +73,27 @@ def find_edges(
     """The links with their labels and times, and the split whose message graph they take. Raises
     ValueError for values that do not fit."""
     edge_type, ends, split = find_links(store, given, splits)
+    pairs = _parts(given)[1]
+    labels = None if labels is None else torch.as_tensor(labels)
+    times = None if times is None else as_int64(torch.as_tensor(times))
+    all_edges = store.edges(edge_type) if pairs is None else None
+    if all_edges is not None and not all_edges.has_order:
+        for name, values in (("edge_label", labels), ("edge_label_time", times)):
+            if values is not None:
+                raise ValueError(
+                    f"{name}: the store does not keep the order of its edges in the source; give "
+                    "the pairs as edge_label_index, too, or make the store with keep_order=True"
+                )
     if negatives is not None and labels is not None:
         if not negatives.is_binary:
             raise ValueError("edge_label: expected None with triplets")
         if len(labels) and labels.min() == 0:
             labels = labels + 1  # 0 is the label of negatives
-    is_split = isinstance(_parts(given)[1], str)
-    if times is None and time_attr is not None and splits is not None and is_split:
-        times = splits.times(split)
+    if times is None and time_attr is not None:
+        if all_edges is not None and all_edges.has_times:
+            times = _in_order(all_edges, all_edges.times())
+        elif splits is not None and isinstance(pairs, str):
+            times = splits.times(split)
     if (times is None) != (time_attr is None):
         raise ValueError(
             f"edge_label_time: expected a time for each link with time_attr={TIME!r}, and only with"
@@ -92,6 +107,16 @@ def find_edges(
     if times is not None and times.dtype != torch.int64:
         raise ValueError(f"edge_label_time: expected int64, got {times.dtype}")
     return LinkEdges(edge_type, ends, labels, times), split
+
+
+def _in_order(edges: EdgeData, values: Tensor) -> Tensor:
+    """``values`` [..., E] of all edges of a store in the order of its source, if it is kept."""
+    if not edges.has_order:
+        return values
+    order = edges.order()
+    back = torch.empty_like(order)
+    back[order] = torch.arange(edges.num_edges)
+    return values[..., back]
 
 
 def open_draws(

@@ -43,11 +43,12 @@ class LinkNeighborLoader(Loader):
         num_neighbors: As of NeighborLoader.
         edge_label_index: Links: pairs [2, n] of sources and destinations, or a split's name, which
             needs ``links``; of a store with types an edge type, or a pair of it and one of these.
-            None: all edges.
+            None: all edges, in the order of their source if the store keeps it.
         edge_label: Labels of the links, [n]. With binary negatives, 0 is the label of negatives,
-            and labels that begin at 0 are raised by one.
+            and labels that begin at 0 are raised by one. Labels of all edges need a store that
+            keeps their order.
         edge_label_time: Times of the links, [n] int64, with ``time_attr``. None: those of the
-            split, if edges have times.
+            split, or of all edges, if edges have times.
         links: A LinkSplits, or its path: the splits, and the message graph without edges of
             validation and test. None: every edge of the store may be sampled.
         exclude_seed_edges: A batch samples no edge between the ends of one of its links.

@@ -31,6 +31,8 @@ _MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "collate_fn": ((None,), _LOOP),
     "is_sorted": ((False, True), "stores are sorted"),
     "filter_per_worker": ((None, False, True), "there are no workers"),
+    "custom_cls": ((None,), "batch.to_pyg() gives PyG's own classes"),
+    "dataset": ((), "pass a store, or its path, as the first argument"),
     "neighbor_sampler": ((None,), "use sampler, which has sample() and edge_ids()"),
     "num_workers": ((0,), _THREADS),
     "persistent_workers": ((False,), _THREADS),
@@ -41,7 +43,9 @@ _MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
         (False,),
         "use lsm.open_features(store, cache, device='cuda'), whose rows need no copy",
     ),
+    "pin_memory_device": (("",), "use device of lsm.open_features(store, cache, device='cuda')"),
     "timeout": ((0,), "use timeout_secs"),
+    "in_order": ((True,), "batches come in the order of their iterations"),
     "batch_sampler": ((None,), _ORDER),
     "generator": ((None,), _ORDER),
 }
@@ -54,10 +58,16 @@ def check_extra_arguments(loader: type, given: Mapping[str, Any]) -> None:
     known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
     for name, value in given.items():
         defaults, remedy = _MISSING.get(name, ((), ""))
-        if any(value is default or value == default for default in defaults):
+        if any(_is(value, default) for default in defaults):
             continue
         if remedy:
             raise TypeError(f"{loader.__name__}: {name} of PyG's loader is not supported: {remedy}")
         near = close_keys(name, known)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
         raise TypeError(f"{loader.__name__}: unknown argument {name}; {hint}")
+
+
+def _is(value: Any, default: Any) -> bool:
+    """True if ``value`` is ``default``, or PyG's enumerator of that name."""
+    plain = getattr(value, "value", value)
+    return value is default or (isinstance(plain, str | bool | int) and plain == default)

@@ -264,3 +264,9 @@ def test_an_existing_store_is_replaced_on_demand_only(tmp_path):
         lsm.GraphStore.from_pyg(typed_graph(), path)
     assert lsm.GraphStore.from_pyg(typed_graph(), path, force=True).is_typed
     assert not lsm.GraphStore.from_pyg(plain_graph(), path, force=True).is_typed
+
+
+def test_times_of_edges_by_the_name_of_nodes_are_told_apart(tmp_path):
+    data = Data(x=torch.ones(3, 1), edge_index=torch.ones(2, 4).long(), time=torch.arange(4))
+    with pytest.raises(ValueError, match=r"data.time: expected \[3\], .* got \[4\], .*edge_time"):
+        lsm.GraphStore.from_pyg(data, tmp_path / "store")

@@ -436,7 +436,7 @@ BAD = {
         {"edge_label_index": LONG, "edge_label": torch.ones(3), "neg_sampling": "triplet"},
         "expected None with triplets",
     ),
-    "times": ({"time_attr": "time"}, "expected a time for each link"),
+    "times": ({"edge_label_index": LONG, "time_attr": "time"}, "expected a time for each link"),
     "mode": ({"neg_sampling": "some"}, "expected binary or triplet"),
     "amount": ({"neg_sampling": ("triplet", 1.5)}, "expected a whole number"),
     "no negatives": (
@@ -494,3 +494,46 @@ def test_arguments_of_pyg_alone_are_answered(stores):
         lsm.LinkNeighborLoader(stores["plain"], [2], neg_samplin="binary")
     with pytest.raises(ValueError, match="edge type: expected one of"):
         lsm.LinkNeighborLoader(stores["typed"], [2])
+
+
+def test_all_edges_are_in_the_order_of_the_source_if_it_is_kept(tmp_path):
+    """Labels and times of the source belong to them, as in PyG."""
+    data, labels = plain_graph(), torch.arange(500) + 1
+    kept = lsm.GraphStore.from_pyg(data, tmp_path / "kept", keep_order=True)
+    options = {"exclude_seed_edges": False, "batch_size": 64, "time_attr": "time"}
+    for times in (None, data.edge_time):
+        with lsm.LinkNeighborLoader(
+            kept, [2], None, labels, edge_label_time=times, **options
+        ) as loader:
+            for batch in loader:
+                found, ids = batch.links, batch.input_id
+                ends = batch.n_id[found.edge_label_index]
+                assert torch.equal(ends, data.edge_index[:, ids])
+                assert torch.equal(found.edge_label, labels[ids])
+                assert torch.equal(found.edge_label_time, data.edge_time[ids])
+    unkept = lsm.GraphStore.from_pyg(data, tmp_path / "unkept")
+    with lsm.LinkNeighborLoader(unkept, [2], **options) as loader:
+        batch = next(iter(loader))
+        assert torch.equal(
+            batch.n_id[batch.links.edge_label_index], pairs_of(unkept)[:, batch.input_id]
+        )
+        assert torch.equal(batch.links.edge_label_time, unkept.edges().times()[batch.input_id])
+    for name, values in (("edge_label", labels), ("edge_label_time", data.edge_time)):
+        with pytest.raises(ValueError, match=f"{name}: the store does not keep the order"):
+            lsm.LinkNeighborLoader(unkept, [2], **{name: values}, **options)
+
+
+def test_arrays_and_lists_are_labels_and_times(stores):
+    pairs = pairs_of(stores["plain"])[:, :40]
+    labels, times = torch.arange(40) % 3, torch.arange(40)
+    options = {"neg_sampling": "binary", "time_attr": "time", "batch_size": 40}
+    found = []
+    for form in (lambda each: each, lambda each: each.numpy(), lambda each: each.tolist()):
+        given = {"edge_label": form(labels), "edge_label_time": form(times)}
+        with lsm.LinkNeighborLoader(stores["plain"], [2], pairs, **given, **options) as loader:
+            found.append(next(iter(loader)).links)
+    for each in found[1:]:
+        assert torch.equal(each.edge_label, found[0].edge_label)
+        assert torch.equal(each.edge_label_time, found[0].edge_label_time)
+    with pytest.raises(ValueError, match="neg_sampling: amount: expected a number, got 'a'"):
+        lsm.LinkNeighborLoader(stores["plain"], [2], pairs, neg_sampling_ratio="a")

@@ -8,6 +8,7 @@ import torch
 import torch_geometric
 from torch_geometric.loader import NeighborLoader as LoaderOfPyG
 from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler.base import SubgraphType
 
 import lsm
 from lsm.loader.pyg_arguments import _MISSING
@@ -106,7 +107,7 @@ def arguments_of_pyg():
 def test_every_argument_of_pyg_is_taken_or_explained(path):
     """Those that PyG deprecated, or adds later, are told like any unknown name."""
     given, known = arguments_of_pyg(), inspect.signature(lsm.NeighborLoader).parameters
-    unknown = set(given) - set(known) - set(_MISSING) - {"pin_memory_device", "custom_cls"}
+    unknown = set(given) - set(known) - set(_MISSING)
     assert not unknown, f"PyG {torch_geometric.__version__}"
     for name in set(given) & set(_MISSING):
         with pytest.raises(TypeError, match=f"NeighborLoader: {name} of PyG's loader is not supp"):
@@ -117,7 +118,17 @@ def test_defaults_of_pyg_are_taken(path, store):
     given = {name: value for name, value in arguments_of_pyg().items() if name in _MISSING}
     given["num_workers"], given["pin_memory"] = 0, False
     assert len(given) > 15
-    assert same(first(path, **{**given, "subgraph_type": "directional"}), first(store))
+    for directional in ("directional", SubgraphType.directional):
+        assert same(first(path, **{**given, "subgraph_type": directional}), first(store))
+
+
+def test_the_one_type_of_a_graph_without_types_is_taken(store):
+    nodes = store.split("train")
+    assert same(first(store, ("node", nodes)), first(store, nodes))
+    assert same(first(store, ("node", "train")), first(store, "train"))
+    assert same(first(store, "node"), first(store, torch.arange(store.num_nodes)))
+    with pytest.raises(ValueError, match="input_nodes: expected ids or a split of a graph without"):
+        first(store, ("paper", nodes))
 
 
 def test_a_graph_of_pyg_is_told_to_be_converted():

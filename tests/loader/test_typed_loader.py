@@ -1,5 +1,8 @@
 """A NeighborLoader over a store with types: every value of a batch is the store's."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -388,3 +391,47 @@ def test_one_type_of_nodes_may_have_a_name(tmp_path):
     with lsm.NeighborLoader(store, [3, 2], "item", 10, as_pyg=True) as loader:
         for batch in loader:
             assert torch.equal(batch["item"].x, data["item"].x[batch["item"].n_id])
+
+
+@pytest.mark.parametrize("first", ["node", "other"])
+def test_a_type_that_is_named_as_that_of_graphs_without_types_stays_a_type(first, tmp_path):
+    data, edge_type = HeteroData(), ("node", "to", "node")
+    for name in sorted(("node", "other"), key=lambda name: name != first):
+        data[name].num_nodes = 30 if name == "node" else 7
+    data["node"].x = torch.arange(30.0)[:, None]
+    data["node"].y = torch.arange(30)
+    data[edge_type].edge_index = torch.stack([torch.arange(10), torch.arange(1, 11)])
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    seeds = ("node", torch.tensor([5, 6]))
+    batch = next(iter(lsm.NeighborLoader(store, [1], seeds, as_pyg=True)))
+    assert isinstance(batch, HeteroData)
+    assert batch["node"].n_id.tolist() == [5, 6, 4]
+    assert batch["node"].x.view(-1).tolist() == [5, 6, 4]
+    assert batch["node"].y.tolist() == [5, 6, 4]
+    links = next(iter(lsm.LinkNeighborLoader(store, [1], edge_type, as_pyg=True)))
+    assert isinstance(links, HeteroData)
+    assert torch.equal(links["node"].x.view(-1).long(), links["node"].n_id)
+
+
+def test_a_store_that_has_given_a_loader_goes_to_other_processes(graph, tmp_path):
+    plain = Data(x=torch.ones(3, 1), edge_index=torch.ones(2, 4, dtype=torch.long))
+    for number, data in enumerate((graph, plain)):
+        store = lsm.GraphStore.from_pyg(data, tmp_path / str(number))
+        seeds = "paper" if store.is_typed else None
+        with lsm.NeighborLoader(store, [2], seeds) as loader:
+            expected = next(iter(loader)).n_id
+        again = pickle.loads(pickle.dumps(store))
+        assert copy.deepcopy(store).edge_types == again.edge_types == store.edge_types
+        with lsm.NeighborLoader(again, [2], seeds) as loader:
+            assert torch.equal(next(iter(loader)).n_id, expected)
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.int])
+def test_times_of_seeds_are_of_any_form(store, form):
+    seeds, times = ("paper", torch.arange(20)), torch.arange(20) * 5
+    found = [
+        next(iter(lsm.NeighborLoader(store, [3], seeds, time_attr="time", input_time=each)))
+        for each in (times, form(times))
+    ]
+    assert torch.equal(found[0].n_id, found[1].n_id)
+    assert torch.equal(found[0].seed_time, found[1].seed_time)
