@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +54,12 @@ class FileMeta(BaseModel):
 
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+def files_digest(files: Mapping[str, FileMeta]) -> str:
+    """SHA-256 of the names and contents of ``files``."""
+    sums = {name: file.sha256 for name, file in files.items()}
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
 class FeatureMeta(BaseModel):

@@ -27,7 +27,7 @@ from lsm.embed.orders.itinerary import Itinerary
 from lsm.embed.orders.order import Order, make_order
 from lsm.embed.run_state import KeptTables, RunState
 from lsm.embed.schedule import Schedule
-from lsm.embed.store import identity, open_store
+from lsm.embed.store import contents, identity, open_store
 from lsm.embed.table import drive as partition_drive
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.buffer import PartitionBuffer
@@ -112,6 +112,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     check_frames(layout, itinerary.num_frames, device)
     settings = fingerprint(config, world.size, identity(store))
     settings["train.batch_size"] = schedule.batch_size
+    settings |= contents(store)
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
     had_slots = state.table.num_slots if state else 2

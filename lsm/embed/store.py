@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from lsm.data.format import files_digest
 from lsm.data.triples.store import TripleStore
 from lsm.embed.config import EmbedConfig
+from lsm.run.fingerprint import contents_of
 from lsm.run.store import open_at
 
 
@@ -37,3 +39,8 @@ def identity(store: TripleStore) -> dict[str, object]:
         "relations": store.num_relations,
         "edges": store.num_edges,
     }
+
+
+def contents(store: TripleStore) -> dict[str, str]:
+    """The setting that the files of ``store`` have their contents."""
+    return contents_of("data.path", files_digest(store.meta.files))

@@ -150,6 +150,11 @@ class SampledStage:
         nodes = outputs.selection
         if nodes is None:
             nodes = torch.arange(store.nodes(node_type).num_nodes)
+        if drawing.time_attr is not None and not store.nodes(node_type).has_times:
+            raise ValueError(
+                f"--route sampled: nodes of type {node_type} have no times at which to take "
+                "neighbours; --route gather takes those of all times"
+            )
         times = find_seed_times(store, node_type, nodes, drawing, None)
         self._seeds = lambda units: _Units(units, nodes, sampled.batch_size, times, sampled.seed)
         values = store_values(store, node_type, None)

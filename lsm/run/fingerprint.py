@@ -8,6 +8,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
+CONTENTS = "contents"
+"""The end of the name of a digest, which earlier checkpoints do not have."""
+_DIGITS = 16  # of a digest, as an error shows it
+
+
+def contents_of(name: str, digest: str) -> dict[str, str]:
+    """The setting that the files of ``name``, a key such as ``data.path``, have a digest."""
+    return {f"{name} ({CONTENTS})": digest[:_DIGITS]}
+
 
 def settings_of(config: BaseModel, sections: Mapping[str, Iterable[str] | None]) -> dict[str, Any]:
     """Values of ``config`` by full key. ``sections``: names of keys by section; None: all keys."""
@@ -23,12 +32,13 @@ def check_settings(
     path: Path,
     saved: dict[str, Any],
     current: dict[str, Any],
-    of_validation: Iterable[str] = (),
+    optional: Iterable[str] = (),
 ) -> None:
     """Raises ValueError, which names every setting in which the checkpoint differs from this run.
-    ``of_validation``: settings that only choose the best epoch; they count where both have them."""
+    ``optional``: settings that count where both have them; digests of contents are such, too."""
     keys = saved.keys() | current.keys()
-    keys -= set(of_validation) - (saved.keys() & current.keys())
+    may_lack = {*optional, *(key for key in keys if key.endswith(f"({CONTENTS})"))}
+    keys -= may_lack - (saved.keys() & current.keys())
     differing = [key for key in sorted(keys) if saved.get(key) != current.get(key)]
     if differing:
         listed = ", ".join(

@@ -17,7 +17,7 @@ import torch
 
 from lsm.config.schema import Config
 from lsm.core.atomic_file import write_bytes_atomic
-from lsm.run.fingerprint import settings_of
+from lsm.run.fingerprint import contents_of, settings_of
 from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 from lsm.train.row_sizes import feature_dims
@@ -36,8 +36,10 @@ _LATER: dict[str, tuple[str, ...]] = {
     ),
 }
 
-VALIDATION = ("train.eval.num_neighbors", "train.eval.exact")
+_VALIDATION = ("train.eval.num_neighbors", "train.eval.exact")
 """The settings by which validations are measured."""
+OPTIONAL = (*_VALIDATION, "train.eval_every")
+"""Settings that count where a checkpoint has them."""
 
 
 class DamagedError(ValueError):
@@ -65,9 +67,12 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = setup.world.size
     keys |= setup.task.settings
-    if config.train.select == "best" or config.train.patience:
+    follows_plateaus = config.train.schedule == "plateau"
+    if follows_plateaus:
+        keys["train.eval_every"] = config.train.eval_every
+    if config.train.select == "best" or config.train.patience or follows_plateaus:
         keys |= dict(
-            zip(VALIDATION, (config.eval_num_neighbors, config.train.eval.exact), strict=True)
+            zip(_VALIDATION, (config.eval_num_neighbors, config.train.eval.exact), strict=True)
         )
     if store.is_typed:
         keys["data.input_type"] = setup.task.input_type(store)
@@ -77,6 +82,7 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
         store.num_edges,
         dict(feature_dims(store)) if store.is_typed else store.feature_dim,
     ]
+    keys |= contents_of("data.path", store.digest())
     if store.given_features:
         keys["data.features"] = store.given_features
     return keys

@@ -43,7 +43,7 @@ def _read(job: Job) -> dict[str, Any] | None:
         raise finished_run(job.run_dir, None)
     if path is not None and content is not None:
         settings = checkpoint.fingerprint(job)
-        check_settings(path, content["settings"], settings, checkpoint.VALIDATION)
+        check_settings(path, content["settings"], settings, checkpoint.OPTIONAL)
         position = Position(**content["position"])
         if finished and (position.stopped_early or position.epoch >= job.config.train.epochs):
             raise finished_run(job.run_dir, position)

@@ -5,10 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from lsm.embed import run_state
+from lsm.data.triples.convert import convert_triples
+from lsm.embed import open_run, run_state
 from lsm.embed.config import fingerprint, load_embed_config
 from lsm.embed.job import find_state
 from lsm.embed.options import EmbedOptions
+from lsm.embed.trainer import train
+from support.triples import config, make_triples
 
 
 @pytest.mark.parametrize(("optimizer", "width"), [("adagrad", 20), ("row_adagrad", 11)])
@@ -83,3 +86,17 @@ def test_checkpoints_from_before_the_shift_continue_without_it(tmp_path, monkeyp
     assert find("embed.partitions=8", "embed.shift_scores=false") is state
     with pytest.raises(ValueError, match=r"embed.shift_scores \(False there, True now\); restore"):
         find("embed.partitions=8")
+
+
+def test_a_store_of_other_contents_does_not_continue_a_run(tmp_path):
+    """Also of the same counts; nor is it that of the run's embeddings."""
+    store = make_triples(tmp_path / "store")
+    train(config(store, tmp_path / "run", "train.epochs=1"))
+    source = tmp_path / "store.tsv"
+    lines = [line.split("\t") for line in source.read_text().splitlines()]
+    source.write_text("".join("\t".join((tail, kind, head)) + "\n" for head, kind, tail in lines))
+    convert_triples(source, store, progress=False, force=True)
+    with pytest.raises(ValueError, match=r"other settings: data\.path \(contents\) \("):
+        train(config(store, tmp_path / "run", "train.epochs=2"))
+    with pytest.raises(ValueError, match=r"data\.path: .* has other contents; give the store"):
+        open_run(tmp_path / "run").store  # noqa: B018

@@ -163,6 +163,21 @@ def test_a_timed_run_takes_the_neighbours_of_its_time(tmp_path, caplog):
     assert "exact routes those of all times" in caplog.text
 
 
+def test_nodes_without_times_have_none_to_sample_at(tmp_path):
+    """Times of links are those of edges, and rows are of nodes."""
+    draw = torch.Generator().manual_seed(0)
+    ends = torch.randint(100, (2, 600), generator=draw)
+    data = Data(x=torch.randn(100, 4, generator=draw), edge_index=ends, edge_time=torch.arange(600))
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    splits = lsm.LinkSplits.make(store, tmp_path / "links", order="time", valid=0.1, test=0.1)
+    links = ("train.task=link", f"data.links={splits.path}", "links.eval_candidates=20")
+    links += ("links.negatives=uniform", "sampler.time_attr=time", "train.epochs=1")
+    train(config(store.path, tmp_path / "run", *links))
+    with pytest.raises(ValueError, match=r"--route sampled: nodes of .* no times.*--route gather"):
+        run(tmp_path / "run", tmp_path / "out")
+    lsm.predict(tmp_path / "run", None, tmp_path / "all", route="gather", progress=False)
+
+
 @pytest.fixture(scope="module")
 def of_links(tmp_path_factory):
     """A run of links."""

@@ -3,10 +3,12 @@
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import lsm
+from lsm.data.convert.npy import convert_npy
 from lsm.distributed.signals import EXIT_STOPPED
 from lsm.run.position import Position
 from lsm.train import checkpoint
@@ -16,6 +18,7 @@ from support.training import (
     CRASH_AT,
     config,
     losses,
+    make_store,
     overrides,
     run_forked,
     run_job,
@@ -158,6 +161,24 @@ def test_validations_of_another_measure_are_not_compared(store, interrupted, tmp
     last = (*STEPS, "train.select=last")
     train(config(store, tmp_path / "last", *last, "train.epochs=1"))
     train(config(store, tmp_path / "last", *last, "train.eval.num_neighbors=[2, 2]"))
+
+
+def test_a_store_of_other_contents_is_refused(tmp_path):
+    """Also of the same counts. Earlier checkpoints have no digest, and continue."""
+    opened = make_store(tmp_path / "store")
+    train(config(opened, tmp_path / "run", *STEPS, "train.epochs=1"))
+    arrays = tmp_path / "store.npy"
+    labels = np.load(arrays / "node_label.npy")
+    np.save(arrays / "node_label.npy", (labels + 1) % 3)
+    convert_npy(arrays, opened, progress=False, force=True)
+    with pytest.raises(ValueError, match=r"other settings: data\.path \(contents\) \("):
+        train(config(opened, tmp_path / "run", *STEPS))
+    for path in checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints"):
+        content = torch.load(path)
+        del content["settings"]["data.path (contents)"]
+        torch.save(content, path)
+    train(config(opened, tmp_path / "run", *STEPS))
+    assert losses(tmp_path / "run")[-1][0] == 2
 
 
 def test_other_settings_are_refused_by_name(store, interrupted):

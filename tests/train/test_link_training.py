@@ -397,3 +397,23 @@ def test_a_run_opens_as_a_network_of_links(store, tmp_path):
     sampling = {"mode": "triplet", "amount": 3}
     with lsm.LinkNeighborLoader(graph, [5, 5], neg_sampling=sampling, batch_size=16) as loader:
         assert model(next(iter(loader))).shape == (16, 4)
+
+
+def test_splits_of_other_edges_do_not_continue_a_run(tmp_path):
+    """Also where the numbers are the same: validation and test change places."""
+    store = lsm.GraphStore.open(make_graph(tmp_path / "g", is_random=True))
+    splits = lsm.LinkSplits.make(store, tmp_path / "random", valid=0.1, test=0.1)
+    links, sizes = tmp_path / "links", []
+    settings = (*LINKS, f"data.links={links}", "model.hidden_dim=8")
+    for number, (valid, test) in enumerate((("valid", "test"), ("test", "valid"))):
+        given = tmp_path / str(number)
+        given.mkdir()
+        for name, pairs in (("valid", splits.edges(valid)), ("test", splits.edges(test))):
+            np.save(given / f"{name}.npy", pairs.unique(dim=1)[:, :300].t())
+        made = lsm.LinkSplits.make(store, links, given=given, force=True)
+        sizes.append(made.num_edges)
+        if number == 0:
+            train(config(store.path, tmp_path / "run", *settings, "train.epochs=1"))
+    assert sizes[0] == sizes[1]
+    with pytest.raises(ValueError, match=r"other settings: data\.links \(contents\) \("):
+        train(config(store.path, tmp_path / "run", *settings, "train.epochs=2"))

@@ -182,6 +182,11 @@ def test_a_resumed_run_remembers_its_plateaus(store, tmp_path):
     assert position["num_plateaus"] > 0
     train(config(store, tmp_path / "cut", *settings, f"checkpoint.resume={kept}"))
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    settings = (*settings, "train.select=last", "train.epochs=7")
+    train(config(store, tmp_path / "last", *settings, "train.epochs=1"))
+    for more in ("train.eval_every=2", "train.eval.num_neighbors=[1, 1]"):  # other plateaus
+        with pytest.raises(ValueError, match=rf"other settings: {more.split('=')[0]} \("):
+            train(config(store, tmp_path / "last", *settings, more))
 
 
 @pytest.mark.parametrize(

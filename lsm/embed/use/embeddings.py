@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lsm.data.triples.store import TripleStore
 from lsm.embed.run import EmbeddingRun
-from lsm.embed.store import identity
+from lsm.embed.store import contents, identity
 from lsm.embed.use import prediction
 from lsm.embed.use.neighbors import MEASURES, nearest
 
@@ -69,6 +69,11 @@ class Embeddings:
         store = self.run.store()
         own, given = self.run.state.settings["store"], identity(store)
         different = [f"{key} {given[key]}, not {own[key]}" for key in own if own[key] != given[key]]
+        if not different and any(
+            self.run.state.settings.get(name, each) != each
+            for name, each in contents(store).items()
+        ):
+            different = ["other contents"]
         if different:
             raise ValueError(
                 f"data.path: {store.path} has {', '.join(different)}; give the store that the run "

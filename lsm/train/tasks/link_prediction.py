@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lsm import native
 from lsm.config.links import CORRECTED
 from lsm.config.schema import Config
+from lsm.data.format import files_digest
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits, MessageEdges
 from lsm.distributed.collectives import World
@@ -31,6 +32,7 @@ from lsm.loader.parts import LoaderParts
 from lsm.loader.seed_links import SeedLinks
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import build_scorer
+from lsm.run.fingerprint import contents_of
 from lsm.run.store import open_at
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.train.tasks.tally import CountTally
@@ -124,7 +126,8 @@ class LinkPrediction(Task):
             del own["links.resident_iterations"]
         meta = self.splits.meta
         named = ("edge_type", "reverse_type", "order", "seed", "message_edges", "splits")
-        return own | {"data.links": {name: getattr(meta, name) for name in named}}
+        own["data.links"] = {name: getattr(meta, name) for name in named}
+        return own | contents_of("data.links", files_digest(meta.files))
 
     def message_graph(
         self, store: GraphStore, split: str, in_memory: bool = False
