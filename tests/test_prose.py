@@ -1,4 +1,4 @@
-"""Comments and docstrings start with their subject."""
+"""Comments and docstrings start with their subject; pages link to files that are there."""
 
 import ast
 import re
@@ -69,3 +69,21 @@ def test_prose_starts_with_its_subject():
 )
 def test_a_headless_sentence_is_found(text, lines):
     assert headless(text) == lines
+
+
+LINK = re.compile(r"\]\(([^)\s#]+)")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+
+
+def test_links_between_pages_lead_to_files():
+    """As the pages lie in the repository; the builder of the site checks those of the site."""
+    folders = [ROOT / name for name in ("docs", "bench", "kernels", "tests")]
+    pages = [*ROOT.glob("*.md"), *(path for each in folders for path in each.rglob("*.md"))]
+    assert len(pages) > 30
+    dead = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in LINK.findall(CODE.sub("", page.read_text()))
+        if ":" not in target and not (page.parent / target).exists()
+    ]
+    assert dead == []

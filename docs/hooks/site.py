@@ -22,6 +22,8 @@ PAGES = (
     "kernels/io/nvme/README.md",
     "tests/emulated/README.md",
 )
+# In the repository docs/ is a folder; in the site its pages lie next to those of PAGES.
+LINK_OUT_OF_DOCS = re.compile(r"\]\(\.\./((?:\.\./)*(?:bench|kernels|tests)/)")
 
 
 def on_files(files, config):
@@ -32,7 +34,9 @@ def on_files(files, config):
     return files
 
 
-def on_page_markdown(markdown: str, **_context) -> str:
+def on_page_markdown(markdown: str, *, page, **_context) -> str:
+    if (REPOSITORY / "docs" / page.file.src_uri).exists():
+        markdown = LINK_OUT_OF_DOCS.sub(r"](\1", markdown)
     markdown = re.sub(r"<!-- options (\S+) -->", lambda match: options_page(match[1]), markdown)
     return re.sub(r"<!-- help ([\w -]*?) ?-->", lambda match: help_page(match[1]), markdown)
 

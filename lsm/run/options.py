@@ -48,7 +48,7 @@ class CheckpointOptions(Section):
     resume: str = "auto"
     """Checkpoint to continue from. auto: continue an interrupted run in run.dir, or a finished one
     that is to have more epochs; refuse other finished runs. never: start afresh and replace the
-    contents of run.dir. Or the path of a checkpoint."""
+    run in run.dir. Or the path of a checkpoint."""
 
 
 def _loggers(value: Any) -> Any:

@@ -64,7 +64,7 @@ class RunRecord:
             anew: Replace the records of earlier starts (checkpoint.resume=never).
         """
         self._directory, self._log, self._store = directory, log, store
-        self._config = with_run_dir(config, directory)
+        self._config = continuing(with_run_dir(config, directory))
         self._earlier = _read_starts(directory / STARTS_NAME)
         self._anew = anew
         self._start: dict[str, Any] = _facts() | {
@@ -142,6 +142,13 @@ def with_run_dir(config: BaseModel, directory: Path) -> BaseModel:
     """``config`` with the directory that its run has, so that its file leads there again."""
     run = config.run.model_copy(update={"dir": str(directory)})  # type: ignore[attr-defined]
     return config.model_copy(update={"run": run})
+
+
+def continuing(config: BaseModel) -> BaseModel:
+    """``config`` with checkpoint.resume=auto, so that its file continues the run: never would start
+    afresh, and a path go back to that checkpoint."""
+    checkpoint = config.checkpoint.model_copy(update={"resume": "auto"})  # type: ignore[attr-defined]
+    return config.model_copy(update={"checkpoint": checkpoint})
 
 
 def _facts() -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lsm.embed import open_run, trainer
+from lsm.embed.config import load_embed_config
 from lsm.embed.evaluate import evaluate_run
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.table import files as partition_files
@@ -44,6 +45,18 @@ def expected(store, tmp_path_factory):
         plain = ("embed.partitions=6", f"train.epochs={epochs}", "checkpoint.every_steps=9")
         found[epochs] = (train(config(store, folder, *plain)), tables(folder))
     return found
+
+
+def test_the_configuration_of_a_run_continues_it(store, tmp_path):
+    """Also if the run was told to start afresh."""
+    run_dir = tmp_path / "run"
+    train(config(store, run_dir, *SETTINGS, "train.epochs=1", "checkpoint.resume=never"))
+    saved = str(run_dir / "config.yaml")
+    with pytest.raises(ValueError, match="holds a finished run"):
+        train(load_embed_config(saved, []))
+    train(load_embed_config(saved, ["train.epochs=2"]))
+    train(config(store, tmp_path / "whole", *SETTINGS, "train.epochs=2"))
+    assert tables(run_dir) == tables(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("partitions", [1, 6])

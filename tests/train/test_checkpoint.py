@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import lsm
+from lsm.config.load import load_config
 from lsm.data.convert.npy import convert_npy
 from lsm.distributed.signals import EXIT_STOPPED
 from lsm.run.position import Position
@@ -89,6 +90,19 @@ def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
     train(config(store, tmp_path / "whole"))
     assert losses(tmp_path) == losses(tmp_path / "whole")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as before the runs
+
+
+def test_the_configuration_of_a_run_continues_it(store, tmp_path):
+    """Also if the run was told to start afresh: its checkpoints and model are not lost."""
+    settings = ("train.epochs=1", "checkpoint.resume=never")
+    train(config(store, tmp_path / "run", *settings))
+    saved = str(tmp_path / "run" / "config.yaml")
+    with pytest.raises(ValueError, match="holds a finished run"):
+        train(load_config(saved))
+    train(load_config(saved, ["train.epochs=2"]))
+    whole = train(config(store, tmp_path / "whole"))
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+    assert whole["epochs"] == 2
 
 
 def test_a_run_that_does_not_resume_by_itself_says_how_it_would(store, tmp_path):
