@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from lsm.data.convert.write_store import StoreOptions
+
+logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 _FREE_SPACE = "free some space there"
@@ -91,6 +94,10 @@ class GraphStore:
             ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
         """
         store = cls(Path(path), read_graph_meta(Path(path)))
+        for name in [each for each in store.meta.files if each.startswith("scores/")]:
+            if not (store.path / name).exists():
+                logger.warning("%s: missing; `lsm data score` computes it again", store.path / name)
+                del store.meta.files[name]
         check_sizes(store.path, store.meta.files)
         return store
 

@@ -202,17 +202,23 @@ def _io_uring() -> Finding:
 
 
 def _direct_io(path: Path) -> Finding:
-    """Reads one aligned block with O_DIRECT from ``path``, from the features of the store ``path``,
-    or from a new file in the nearest folder that exists."""
+    """Reads one aligned block with O_DIRECT from ``path``, from the features of the store ``path``
+    on each of their disks, or from a new file in the nearest folder that exists."""
     name = "O_DIRECT"
+    existing = [path] if path.is_file() else sorted(path.rglob("features*.bin"))
     try:
-        existing = [path] if path.is_file() else sorted(path.glob("features*.bin"))
         if existing:
-            return Finding(name, "ok", _read_directly(existing[0]))
+            by_disk = {os.stat(file).st_dev: file for file in reversed(existing)}
+            said = [_read_directly(file) for file in reversed(by_disk.values())]
+            return Finding(name, "ok", "; ".join(said))
         folder = path.absolute()
         while not folder.is_dir():
             folder = folder.parent
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".lsm-doctor-") as file:
+        try:
+            file = tempfile.NamedTemporaryFile(dir=folder, prefix=".lsm-doctor-")  # noqa: SIM115
+        except OSError as error:
+            return Finding(name, "info", f"not tried: no file can be made ({in_words(error)})")
+        with file:
             file.write(bytes(_BLOCK_BYTES))
             file.flush()
             os.fsync(file.fileno())

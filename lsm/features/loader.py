@@ -22,9 +22,17 @@ from lsm.storage.read_scheduler import ReadScheduler
 class ReadRows:
     """The PendingRows of a FeatureLoader without a cache."""
 
-    def __init__(self, ticket: Ticket, rows: torch.Tensor, *, in_memory: bool = False) -> None:
-        """in_memory: True if the rows come from memory, and count as hits."""
-        self._ticket = ticket
+    def __init__(
+        self,
+        ticket: Ticket,
+        rows: torch.Tensor,
+        check_process: Callable[[], None],
+        *,
+        in_memory: bool = False,
+    ) -> None:
+        """check_process: raises in a forked process, which has none of the engine's threads.
+        in_memory: True if the rows come from memory, and count as hits."""
+        self._ticket, self._check_process = ticket, check_process
         self._rows = rows
         self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *SPANS), 0)
         self.stats["requests"] = self.stats["hits" if in_memory else "misses"] = rows.size(0)
@@ -41,6 +49,7 @@ class ReadRows:
 
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
         """As PendingRows.result(); ``timeout_secs``: the engine's by default."""
+        self._check_process()
         start = time.perf_counter()
         self._ticket.wait(timeout_secs)
         self.stats["read_wait_secs"] += time.perf_counter() - start
@@ -234,4 +243,4 @@ class FeatureLoader(RowSource):
         self.check_process()
         rows = self._take_rows(ids.numel())
         ticket = self.reads.submit(self.storage, ids, rows)
-        return ReadRows(ticket, rows, in_memory=self.engine == "memory")
+        return ReadRows(ticket, rows, self.check_process, in_memory=self.engine == "memory")

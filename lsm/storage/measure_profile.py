@@ -115,7 +115,7 @@ def profile_of(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         commit=about["commit"],
         machine=about["machine"],
-        device=disk_facts(source.paths[0].parent),
+        device=disk_facts(source.paths[0]),
         engine=_ENGINES[engine],
         num_files=len(source.paths),
         file_bytes=source.num_bytes,

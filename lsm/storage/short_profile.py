@@ -51,9 +51,9 @@ class Found:
 def find_profile(setting: str, store: Path, engine: str) -> Found:
     """The profile that ``setting`` (storage.profile) means for reading ``store`` with ``engine``.
 
-    none: no profile. A path: that file. auto: the store's own; without one of this engine and this
-    disk, a new measurement, saved in the store. Engines that read from memory, and small stores,
-    need none.
+    none: no profile. A path: that file. auto: the store's own; without one of this engine and the
+    disk of the features, a new measurement, saved in the store. Engines that read from memory, and
+    small stores, need none.
 
     Raises FileNotFoundError for a missing path, ValueError for a broken file.
     """
@@ -61,15 +61,14 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
         return Found()
     if setting != "auto":
         return Found(load_profile(Path(setting)), setting)
-    path, reason = store / PROFILE, None
+    path, reason, source = store / PROFILE, None, feature_source(store)
     if path.exists():
         profile = load_profile(path)
-        same_disk = profile.device == disk_facts(store)
+        same_disk = profile.device == disk_facts(source.paths[0])
         if same_disk and profile.engine == engine:
             return Found(profile, str(path))
         if same_disk:
             reason = f"{path} is of {profile.engine}"
-    source = feature_source(store)
     if source.num_bytes < _LEAST_BYTES:
         return Found()
     start = time.perf_counter()

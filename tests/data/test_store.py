@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsm.cache.scores import compute_score
 from lsm.data import sink as sink_module
 from lsm.data.format import FeatureMeta, StoreMeta, feature_file_bytes
 from lsm.data.graph_store import GraphStore
@@ -130,6 +132,18 @@ def test_split_and_score_names_are_checked(store_path):
         store.split("dev")
     with pytest.raises(ValueError, match="lsm data score"):
         store.score("in_degree")
+
+
+def test_a_score_that_is_gone_can_be_computed_again(store_path, caplog):
+    store = GraphStore.open(store_path)
+    compute_score(store, "in_degree", num_threads=1)
+    expected = GraphStore.open(store_path).score("in_degree")
+    shutil.rmtree(store_path / "scores")
+    opened = GraphStore.open(store_path)
+    assert opened.scores == []
+    assert "in_degree.npy: missing; `lsm data score` computes it again" in caplog.text
+    compute_score(opened, "in_degree", num_threads=1)
+    assert torch.equal(GraphStore.open(store_path).score("in_degree"), expected)
 
 
 def test_save_score_is_seen_by_the_next_open(store_path):

@@ -180,3 +180,24 @@ def test_launchers_are_found_where_they_are(tmp_path, monkeypatch):
     assert found["torchrun"].state == "ok"
     program.write_text("#!/bin/sh\nexit 1")
     assert findings(tmp_path)["SLURM"].state == "no"
+
+
+def test_o_direct_is_tried_on_the_features_of_every_disk(tmp_path, disk, monkeypatch):
+    """Those of types, too, and where nothing can be written."""
+
+    def refuse(*_arguments, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("lsm.doctor.machine.tempfile.NamedTemporaryFile", refuse)
+    finding = findings(tmp_path)["O_DIRECT"]
+    assert finding.state == "info"
+    assert "not tried: no file can be made" in finding.detail
+    folder = tmp_path / "store" / "nodes" / "paper"
+    folder.mkdir(parents=True)
+    (folder / "features.0.bin").write_bytes(bytes(8192))
+    (disk / "features.bin").write_bytes(bytes(8192))
+    (folder / "features.1.bin").symlink_to(disk / "features.bin")
+    finding = findings(tmp_path / "store")["O_DIRECT"]
+    assert finding.state in ("ok", "no")  # as the file systems have it
+    monkeypatch.setattr("lsm.doctor.machine._read_directly", lambda path: path.name)
+    assert findings(tmp_path / "store")["O_DIRECT"].detail == "features.0.bin; features.1.bin"

@@ -164,11 +164,15 @@ def test_a_forked_child_is_told_to_open_a_loader_of_its_own(store, cache, engine
     with open_loader(store, cache=cache, storage=options) as loader:
         iterator = iter(loader)
         next(iterator)
+        ids = torch.arange(5)
+        if cache is None:
+            pending = loader.features.prefetch(ids)
         pid = os.fork()
         if pid == 0:
-            ids = torch.arange(5)
             uses = [lambda: next(iterator), lambda: next(iter(loader))]
             uses.append(lambda: loader.features.fetch(ids))
+            if cache is None:
+                uses.append(lambda: pending.result())
             all_said = all(map(says_so, uses))
             # What is the parent's is left alone, without waiting.
             iterator.close()

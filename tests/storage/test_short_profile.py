@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import shutil
 
 import pytest
 
@@ -208,3 +209,17 @@ def test_two_ranks_measure_once_and_train_to_the_same_losses(store, tmp_path):
     job = run_job(2, TRAIN_MEASURED, "base", *plain)
     assert job.returncode == 0, job.stderr
     assert losses(tmp_path / "run") == losses(tmp_path / "plain")
+
+
+def test_the_disk_is_that_of_the_features(store, disk):
+    """Features may lie on a disk of their own, behind a link."""
+    of_store = make_profile(store)
+    save_profile(of_store, store / "profile.json")
+    moved = disk / "features.bin"
+    shutil.copy(store / "features.bin", moved)
+    (store / "features.bin").unlink()
+    (store / "features.bin").symlink_to(moved)
+    assert disk_facts(moved) != disk_facts(store)
+    assert find_profile("auto", store, "posix").profile != of_store
+    save_profile(make_profile(moved), store / "profile.json")
+    assert find_profile("auto", store, "posix").profile == make_profile(moved)
