@@ -21,7 +21,7 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize("plotted", ["true", "false"])
+@pytest.mark.parametrize("plotted", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_study(tmp_path, plotted):
     paths = [f"graph.path={tmp_path}/store", f"output={tmp_path}/out"]
     paths += [f"accumulator.directory={tmp_path}/disk", f"plot.enabled={plotted}"]

@@ -147,6 +147,7 @@ def test_prefetching_changes_no_number(store, tmp_path):
     assert tables(tmp_path / "true") == tables(tmp_path / "false")
 
 
+@pytest.mark.slow
 def test_training_learns(store, tmp_path):
     summary = train(config(store, tmp_path, "embed.partitions=4", "train.epochs=30"))
     assert summary["test_mrr"] > 0.1  # seeds give 0.15 to 0.25; chance: about 0.025

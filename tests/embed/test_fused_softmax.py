@@ -95,9 +95,16 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("model", KINDS)
+@pytest.mark.parametrize(
+    ("model", "precision"),
+    [
+        ("dot", "highest"),
+        ("transe_l2", "high"),
+        pytest.param("dot", "high", marks=pytest.mark.slow),
+        pytest.param("transe_l2", "highest", marks=pytest.mark.slow),
+    ],
+)
 def test_gradients(interpreted, model, sizes, precision):
     """Chunks and blocks with a rest, a short last chunk, equal ids and targets. Both tables of
     tiles; the interpreter multiplies in float32 for both."""
@@ -193,7 +200,13 @@ STEPS = (
 
 
 @pytest.mark.parametrize("values", STEPS, ids="-".join)
-@pytest.mark.parametrize("model", models_for("fused"))
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, marks=[] if model in KINDS else pytest.mark.slow)
+        for model in models_for("fused")
+    ],
+)
 def test_steps_are_those_of_stored_scores(interpreted, model, values):
     options = options_of(model=model, **values)
     arguments = (NODES, RELATIONS), random_batches(), CANDIDATES, 10

@@ -9,11 +9,16 @@ from support.shared_features import TIERS, all_tiers, fetch_case
 NUM_RANKS = 8
 
 
+# Of every number of ranks, powers of two are tests that take seconds.
+SIZES = [
+    pytest.param(size, marks=[] if size & (size - 1) == 0 else pytest.mark.slow)
+    for size in range(1, NUM_RANKS + 1)
+]
 COMM = ({}, {"mode": "partition-aware", "transport": "gloo", "owner": "stride"})
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("size", range(1, NUM_RANKS + 1))
+@pytest.mark.parametrize("size", SIZES)
 def test_rows_are_those_on_storage(ranks, store, size, policy):
     """Every policy meets every engine at some size."""
     engine = ENGINES[(size + POLICIES.index(policy)) % len(ENGINES)]
