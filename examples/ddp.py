@@ -63,6 +63,8 @@ def train(arguments: argparse.Namespace) -> None:
             features=features,
         ) as loader,
     ):
+        if not len(loader):
+            raise SystemExit("fewer train nodes than batches of all ranks")
         for epoch in range(arguments.epochs):
             loader.set_epoch(epoch)
             total = torch.zeros(3)  # loss, requests, misses

@@ -122,6 +122,10 @@ def train(arguments: argparse.Namespace) -> None:
         )
 
     with loader("train", {"bytes": arguments.cache}) as train, loader("valid") as valid:
+        if not len(train):
+            raise SystemExit(
+                "fewer train nodes than batches of all ranks: lower --batch-size"
+            )
         for epoch in range(arguments.epochs):
             total = torch.zeros(1)
             for batch in train:

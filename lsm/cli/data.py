@@ -387,7 +387,7 @@ def load_nvme_command(
 def _done(store: GraphStore) -> None:
     total = sum(file.bytes for file in store.meta.files.values())
     rows = f"{len(store.node_types)} and {len(store.edge_types)} types"
-    if not store.is_typed:
+    if not store.is_typed and store.nodes().features is not None:
         rows = f"dim {store.feature_dim}"
     typer.echo(
         f"{store.path}: {store.name}, {store.num_nodes:,} nodes, {store.num_edges:,} edges, "

@@ -42,4 +42,6 @@ def _remedy_of_missing(path: Path) -> str:
         return f"it is a link to {target}: is that disk not mounted? If the file is lost, {again}"
     if re.fullmatch(r"features\.\d+\.bin", path.name):
         return f"is its disk not mounted, or the link to it gone? If the file is lost, {again}"
+    if path.parent.name == "scores":
+        return f"compute it again with `lsm data score`: {path.stem}"
     return again

@@ -264,6 +264,8 @@ def absent(store: Path, remedy: str) -> str:
     """The fault and the remedy of a ``store`` directory that does not exist."""
     if store.is_symlink():
         return f"a link to {os.readlink(store)}, which is not there: is its disk not mounted?"
+    for left in store.parent.glob(f".{store.name}.old-*"):
+        return f"replacing it was interrupted, and the store before is {left}; rename it"
     return f"no such store directory; {remedy}"
 
 

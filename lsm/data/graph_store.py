@@ -34,7 +34,7 @@ from lsm.data.typed.format import (
     read_graph_meta,
 )
 from lsm.graph.topology import Topology
-from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap
+from lsm.graph.types import EDGE, NODE, EdgeType, EdgeTypes, NodeSpace, TypedMap
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -159,6 +159,9 @@ class GraphStore:
         if self.is_typed:
             types = f"node_types={list(self.node_space.types)}, edge_types={list(self.edge_types)}"
             return f"GraphStore({str(self.path)!r}, {types})"
+        if self.nodes().features is None:
+            counts = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}"
+            return f"GraphStore({str(self.path)!r}, {counts}, no features)"
         dtype = str(self.feature_dtype).removeprefix("torch.")
         return (
             f"GraphStore({str(self.path)!r}, num_nodes={self.num_nodes}, "
@@ -173,8 +176,9 @@ class GraphStore:
 
     @property
     def is_typed(self) -> bool:
-        """True for a store that names its types of nodes and edges."""
-        return isinstance(self.meta, TypedMeta)
+        """True for a graph with types; False for one of the types that graphs without types have,
+        also where its store names them, as it does without features."""
+        return not (self.node_types == (NODE,) and self.edge_types == (EDGE,))
 
     @property
     def num_nodes(self) -> int:
@@ -381,7 +385,7 @@ class GraphStore:
             )
         with _one_writer(self.path):
             # Another process may have stored a score since.
-            self.meta.files.update(GraphStore.open(self.path).meta.files)
+            self.meta.files.update(read_graph_meta(self.path).files)
             self._replace_score(layout.score_file(name), score)
 
     def _replace_score(self, file: str, score: torch.Tensor) -> None:

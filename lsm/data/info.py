@@ -24,6 +24,7 @@ from lsm.data.part_info import (
 )
 from lsm.data.triples.info import describe_triples, triples_table
 from lsm.data.triples.store import TripleStore
+from lsm.data.typed.format import TypedMeta
 from lsm.data.typed.info import describe_typed, typed_table
 
 
@@ -35,7 +36,7 @@ def describe(path: str | Path) -> dict[str, Any]:
     if layout.store_kind(Path(path)) == "links":
         return describe_links(LinkSplits.open(path))
     store = GraphStore.open(path)
-    return describe_typed(store) if store.is_typed else _describe_graph(store)
+    return describe_typed(store) if isinstance(store.meta, TypedMeta) else _describe_graph(store)
 
 
 def _describe_graph(store: GraphStore) -> dict[str, Any]:

@@ -59,9 +59,10 @@ def from_pyg(
     elif isinstance(data, Data):
         values = dict(data._store.items())
         times = values.get("time")
-        if times is not None and len(times) == data.num_edges != data.num_nodes:
+        shape = tuple(times.shape) if isinstance(times, torch.Tensor) else None
+        if shape == (data.num_edges,) != (data.num_nodes,):
             raise ValueError(
-                f"data.time: expected [{data.num_nodes}], as of nodes, got [{len(times)}], as of "
+                f"data.time: expected [{data.num_nodes}], as of nodes, got {list(shape)}, as of "
                 "edges, whose times are data.edge_time"
             )
         nodes[NODE] = _nodes("data", values, data.num_nodes)

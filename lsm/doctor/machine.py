@@ -205,8 +205,8 @@ def _direct_io(path: Path) -> Finding:
     """Reads one aligned block with O_DIRECT from ``path``, from the features of the store ``path``
     on each of their disks, or from a new file in the nearest folder that exists."""
     name = "O_DIRECT"
-    existing = [path] if path.is_file() else sorted(path.rglob("features*.bin"))
     try:
+        existing = [path] if path.is_file() else _feature_files(path)
         if existing:
             by_disk = {os.stat(file).st_dev: file for file in reversed(existing)}
             said = [_read_directly(file) for file in reversed(by_disk.values())]
@@ -226,6 +226,21 @@ def _direct_io(path: Path) -> Finding:
     except OSError as error:
         detail = f"{path}: {error.strerror}; engines with direct=auto use the page cache there"
         return Finding(name, "no", detail)
+
+
+def _feature_files(path: Path) -> list[Path]:
+    """The files of the features of the store ``path``; none if it is no store that can be read."""
+    from lsm.data import format as layout
+    from lsm.data.typed.format import read_graph_meta
+
+    if not (path / layout.META).is_file():
+        return []
+    try:
+        names = read_graph_meta(path).files
+    except (OSError, ValueError):
+        return []
+    found = [path / name for name in names if name.rpartition("/")[2].startswith("features")]
+    return sorted(file for file in found if file.is_file())
 
 
 def _read_directly(path: Path) -> str:

@@ -82,7 +82,7 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
         only = store.node_types[0]
         if isinstance(input_nodes, str) and input_nodes == only:
             input_nodes = None
-        elif isinstance(input_nodes, tuple) and input_nodes[0] == only:
+        elif isinstance(input_nodes, tuple) and len(input_nodes) == 2 and input_nodes[0] == only:
             input_nodes = input_nodes[1]
         if isinstance(input_nodes, tuple):
             raise ValueError("input_nodes: expected ids or a split of a graph without types")
@@ -99,7 +99,7 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
 
 def is_mask(input_nodes: InputNodes) -> bool:
     """True for a mask of nodes."""
-    ids = input_nodes[1] if isinstance(input_nodes, tuple) else input_nodes
+    ids = input_nodes[-1] if isinstance(input_nodes, tuple) else input_nodes
     return not (ids is None or isinstance(ids, str)) and torch.as_tensor(ids).dtype == torch.bool
 
 

@@ -113,10 +113,9 @@ def _in_order(edges: EdgeData, values: Tensor) -> Tensor:
     """``values`` [..., E] of all edges of a store in the order of its source, if it is kept."""
     if not edges.has_order:
         return values
-    order = edges.order()
-    back = torch.empty_like(order)
-    back[order] = torch.arange(edges.num_edges)
-    return values[..., back]
+    in_order = torch.empty_like(values, memory_format=torch.contiguous_format)
+    in_order[..., edges.order()] = values
+    return in_order
 
 
 def open_draws(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from lsm.core.suggest import close_keys
 
@@ -70,4 +73,4 @@ def check_extra_arguments(loader: type, given: Mapping[str, Any]) -> None:
 def _is(value: Any, default: Any) -> bool:
     """True if ``value`` is ``default``, or PyG's enumerator of that name."""
     plain = getattr(value, "value", value)
-    return value is default or (isinstance(plain, str | bool | int) and plain == default)
+    return value is default or (isinstance(plain, str | Real | np.bool_) and plain == default)

@@ -145,10 +145,12 @@ def with_run_dir(config: BaseModel, directory: Path) -> BaseModel:
 
 
 def continuing(config: BaseModel) -> BaseModel:
-    """``config`` with checkpoint.resume=auto, so that its file continues the run: never would start
-    afresh, and a path go back to that checkpoint."""
-    checkpoint = config.checkpoint.model_copy(update={"resume": "auto"})  # type: ignore[attr-defined]
-    return config.model_copy(update={"checkpoint": checkpoint})
+    """``config`` with checkpoint.resume=auto for never, so that its file continues the run in place
+    of starting it afresh."""
+    options = config.checkpoint  # type: ignore[attr-defined]
+    if options.resume != "never":
+        return config
+    return config.model_copy(update={"checkpoint": options.model_copy(update={"resume": "auto"})})
 
 
 def _facts() -> dict[str, Any]:

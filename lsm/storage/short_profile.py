@@ -61,7 +61,11 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
         return Found()
     if setting != "auto":
         return Found(load_profile(Path(setting)), setting)
-    path, reason, source = store / PROFILE, None, feature_source(store)
+    try:
+        source = feature_source(store)
+    except ValueError:  # it has no features, which data.features gives
+        return Found()
+    path, reason = store / PROFILE, None
     if path.exists():
         profile = load_profile(path)
         same_disk = profile.device == disk_facts(source.paths[0])

@@ -116,10 +116,12 @@ def _check_store(run: Path, store: GraphStore) -> None:
     earlier versions have not recorded them."""
     trained = last_store(run)
     if trained not in (None, store.digest()):
-        raise ValueError(
-            f"data.path: {store.path} is not the store that {run} was trained on, or has changed "
-            "since; give that store, or train again"
+        changed = (
+            f"data.path: {store.path} is not the store that {run} was trained on, or has changed"
         )
+        if store.given_features:
+            changed += "; or data.features have, as by more epochs of `lsm embed train`,"
+        raise ValueError(f"{changed} since; give that store, or train again")
 
 
 def _in_one_line(error: Exception) -> str:

@@ -270,3 +270,6 @@ def test_times_of_edges_by_the_name_of_nodes_are_told_apart(tmp_path):
     data = Data(x=torch.ones(3, 1), edge_index=torch.ones(2, 4).long(), time=torch.arange(4))
     with pytest.raises(ValueError, match=r"data.time: expected \[3\], .* got \[4\], .*edge_time"):
         lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    data.time = torch.tensor(5)
+    with pytest.raises(ValueError, match=r"data\.time: expected"):
+        lsm.GraphStore.from_pyg(data, tmp_path / "store")

@@ -18,6 +18,7 @@ from lsm.data.format import FeatureMeta, StoreMeta, feature_file_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.sink import FileSink
 from lsm.data.stripes import StripedReader, StripedWriter
+from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
 from lsm.storage.disk_profile import PROFILE, save_profile
 from support.disk_profile import make_profile
@@ -81,6 +82,9 @@ def test_the_mapped_topology_cannot_change_the_file(store_path):
 
 
 def test_open_refuses_what_is_no_store(tmp_path):
+    (tmp_path / ".gone.old-7").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"was interrupted, .* is .*\.gone\.old-7; rename"):
+        GraphStore.open(tmp_path / "gone")
     with pytest.raises(FileNotFoundError, match="no such store directory"):
         GraphStore.open(tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match=r"no meta\.json"):
@@ -142,6 +146,8 @@ def test_a_score_that_is_gone_can_be_computed_again(store_path, caplog):
     opened = GraphStore.open(store_path)
     assert opened.scores == []
     assert "in_degree.npy: missing; `lsm data score` computes it again" in caplog.text
+    (problem,) = verify_store(store_path)
+    assert "in_degree.npy: missing; compute it again with `lsm data score`" in problem
     compute_score(opened, "in_degree", num_threads=1)
     assert torch.equal(GraphStore.open(store_path).score("in_degree"), expected)
 

@@ -3,13 +3,17 @@
 import json
 import os
 import re
+import shutil
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch_geometric.data import HeteroData
 from typer import Exit
 
 from lsm import native
 from lsm.core.device import gpu_problem
+from lsm.data.graph_store import GraphStore
 from lsm.doctor import machine
 from lsm.doctor.machine import RING_BYTES, examine
 from lsm.storage.engine import select_engine
@@ -192,12 +196,20 @@ def test_o_direct_is_tried_on_the_features_of_every_disk(tmp_path, disk, monkeyp
     finding = findings(tmp_path)["O_DIRECT"]
     assert finding.state == "info"
     assert "not tried: no file can be made" in finding.detail
-    folder = tmp_path / "store" / "nodes" / "paper"
-    folder.mkdir(parents=True)
-    (folder / "features.0.bin").write_bytes(bytes(8192))
-    (disk / "features.bin").write_bytes(bytes(8192))
-    (folder / "features.1.bin").symlink_to(disk / "features.bin")
-    finding = findings(tmp_path / "store")["O_DIRECT"]
+    data = HeteroData()
+    for name in ("paper", "author"):
+        data[name].x = torch.zeros(300, 8)
+    data["author", "writes", "paper"].edge_index = torch.zeros(2, 5, dtype=torch.long)
+    store = GraphStore.from_pyg(data, tmp_path / "store")
+    moved = store.nodes("author").feature_files.paths[0]
+    shutil.move(moved, disk / "moved.bin")
+    moved.symlink_to(disk / "moved.bin")
+    (store.path / "features_of_mine.bin").write_bytes(b"")
+    finding = findings(store.path)["O_DIRECT"]
     assert finding.state in ("ok", "no")  # as the file systems have it
-    monkeypatch.setattr("lsm.doctor.machine._read_directly", lambda path: path.name)
-    assert findings(tmp_path / "store")["O_DIRECT"].detail == "features.0.bin; features.1.bin"
+    tried = []
+    monkeypatch.setattr("lsm.doctor.machine._read_directly", lambda path: tried.append(path) or "")
+    findings(store.path)
+    assert sorted(tried) == sorted(
+        store.nodes(name).feature_files.paths[0] for name in ("paper", "author")
+    )

@@ -127,8 +127,14 @@ def test_the_one_type_of_a_graph_without_types_is_taken(store):
     assert same(first(store, ("node", nodes)), first(store, nodes))
     assert same(first(store, ("node", "train")), first(store, "train"))
     assert same(first(store, "node"), first(store, torch.arange(store.num_nodes)))
-    with pytest.raises(ValueError, match="input_nodes: expected ids or a split of a graph without"):
-        first(store, ("paper", nodes))
+    for other in (("paper", nodes), ("node",), ()):
+        with pytest.raises(ValueError, match="expected ids or a split of a graph without types"):
+            first(store, other)
+
+
+def test_defaults_of_pyg_are_taken_as_other_numbers_too(store):
+    given = {"timeout": 0.0, "num_workers": np.int64(0), "pin_memory": np.bool_(False)}
+    assert same(first(store, **given), first(store))
 
 
 def test_a_graph_of_pyg_is_told_to_be_converted():

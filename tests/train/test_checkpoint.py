@@ -100,6 +100,10 @@ def test_the_configuration_of_a_run_continues_it(store, tmp_path):
     with pytest.raises(ValueError, match="holds a finished run"):
         train(load_config(saved))
     train(load_config(saved, ["train.epochs=2"]))
+    assert "resume: auto" in Path(saved).read_text()
+    first = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")[0]
+    train(config(store, tmp_path / "other", f"checkpoint.resume={first}"))
+    assert f"resume: {first}" in (tmp_path / "other" / "config.yaml").read_text()
     whole = train(config(store, tmp_path / "whole"))
     assert losses(tmp_path / "run") == losses(tmp_path / "whole")
     assert whole["epochs"] == 2

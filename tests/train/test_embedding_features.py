@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 import lsm
+from lsm.data.info import describe
 from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
 from lsm.embed.trainer import train as train_embeddings
@@ -60,6 +61,22 @@ def graphs(request, tmp_path_factory):
     data.x = open_run(run).entities(keys)
     own = lsm.GraphStore.from_pyg(data, folder / "own")
     return given, own, run
+
+
+def test_a_graph_without_features_has_no_types_either(graphs, tmp_path):
+    """Also where its store names them. It trains as one with features of its own."""
+    _, own, run = graphs
+    data = own.to_pyg()
+    del data.x
+    bare = lsm.GraphStore.from_pyg(data, tmp_path / "bare")
+    assert not bare.is_typed
+    assert "no features" in repr(bare)
+    common = ("train.epochs=1", "storage.engine=posix")
+    train(config(own.path, tmp_path / "own", *common))
+    train(config(bare.path, tmp_path / "run", *common, f"data.features={run}"))
+    assert losses(tmp_path / "run") == losses(tmp_path / "own")
+    lsm.predict(tmp_path / "run", None, tmp_path / "rows", progress=False)
+    assert describe(bare.path)["num_nodes"] == NUM_NODES
 
 
 @pytest.mark.parametrize(
@@ -136,11 +153,14 @@ def test_other_embeddings_are_refused(graphs, tmp_path):
     data = graph(named=given.nodes().has_names)
     again = embed(data, embeddings, "train.seed=5")
     train(config(given.path, tmp_path / "run", f"data.features={run}"))
-    with pytest.raises(ValueError, match=r"data\.features"):
+    with pytest.raises(ValueError, match=r"data\.features \(") as caught:
         train(config(given.path, tmp_path / "run", f"data.features={again}", "train.epochs=3"))
+    assert "data.path" not in str(caught.value)
     text = (tmp_path / "run" / "config.yaml").read_text()
     (tmp_path / "run" / "config.yaml").write_text(text.replace(str(run), str(again)))
-    with pytest.raises(ValueError, match="is not the store that"):
+    with pytest.raises(
+        ValueError, match=r"is not the store that .*; or data\.features have, as by"
+    ):
         lsm.load_model(tmp_path / "run")
 
 
