@@ -49,7 +49,10 @@ CASES = {
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(name, marks=pytest.mark.slow) if name == "many" else name for name in CASES],
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("many", "all") else name
+        for name in CASES
+    ],
 )
 def test_auto_takes_gather_where_it_moves_less_at_every_memory(case, tmp_path, monkeypatch):
     dim, degree, make, nodes, expected = CASES[case]

@@ -84,6 +84,7 @@ def test_links_of_communities_are_learnt(store, tmp_path, options):
     assert np.mean(found[-10:]) < np.mean(found[:10])
 
 
+@pytest.mark.slow
 def test_nothing_leaks(random_store, tmp_path):
     """Links between random nodes cannot be told: MRR is that of chance."""
     summary = train(config(random_store, tmp_path, *LINKS, "train.epochs=6", "train.select=last"))
@@ -97,6 +98,7 @@ def test_scores_that_are_not_finite_name_the_place_and_a_remedy(store, tmp_path)
         train(settings)
 
 
+@pytest.mark.slow
 def test_a_leak_would_be_seen(random_store, tmp_path):
     """With the links in the graph that is sampled, the same network tells them."""
     graph = lsm.GraphStore.open(random_store)
@@ -203,6 +205,7 @@ def test_given_candidates_are_ranked(store, tmp_path):
     assert "destination among 30 given" in (tmp_path / "run" / "run.log").read_text()
 
 
+@pytest.mark.slow
 def test_typed_links_are_learnt(tmp_path):
     """Authors write the papers of their field; sources and destinations are of two types."""
     draw = np.random.default_rng(0)
