@@ -121,6 +121,18 @@ class EdgeData:
         path = self._path(layout.ORDER, "order of the source")
         return load_array(path, "int64", (self.num_edges,), in_memory)
 
+    def ends(self, in_memory: bool = False) -> torch.Tensor:
+        """Sources and destinations of all edges, [2, E] int64, in the order of the store."""
+        topology = self.topology(in_memory)
+        destinations = torch.repeat_interleave(topology.indptr.diff())
+        return torch.stack((topology.indices.long(), destinations))
+
+    def in_order(self, values: torch.Tensor, dim: int = 0) -> torch.Tensor:
+        """``values`` of all edges along ``dim`` in the order of their source, if it is kept."""
+        if not self.has_order:
+            return values
+        return torch.empty_like(values).index_copy_(dim, self.order(), values)
+
     def _path(self, name: str, noun: str) -> Path:
         file = self._folder + name
         if file not in self._files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ REMEDY = "convert the data again with `lsm data convert`"
 _KINDS = ("graph", "typed", "triples", "links")
 _MOST_META_BYTES = 16 << 20
 TOPOLOGY = "topology/"
+_SCORES = "scores/"
 INDPTR = "topology/indptr.npy"
 INDICES = "topology/indices.npy"
 LABELS = "labels.npy"
@@ -152,7 +153,17 @@ def split_file(name: str) -> str:
 
 def score_file(name: str) -> str:
     """Path in the store of static score ``name``."""
-    return f"scores/{name}.npy"
+    return f"{_SCORES}{name}.npy"
+
+
+def without_scores(files: Mapping[str, FileMeta]) -> dict[str, FileMeta]:
+    """Those of ``files`` that no command can compute again."""
+    return {name: file for name, file in files.items() if not is_score(name)}
+
+
+def is_score(name: str) -> bool:
+    """True for the path in a store of a static score."""
+    return name.startswith(_SCORES)
 
 
 def feature_files(stripes: int, folder: str = "") -> list[str]:
@@ -194,6 +205,11 @@ def temporary_path(path: Path) -> Path:
 def replaced_path(path: Path) -> Path:
     """The sibling of ``path`` to which this process moves the store that it replaces."""
     return path.with_name(f".{path.name}.old-{os.getpid()}")
+
+
+def replaced_paths(path: Path) -> Iterator[Path]:
+    """The siblings of ``path`` with stores that writers were replacing when they ended."""
+    return path.parent.glob(f".{path.name}.old-*")
 
 
 def is_temporary(path: Path, kind: str = "tmp") -> bool:
@@ -264,7 +280,7 @@ def absent(store: Path, remedy: str) -> str:
     """The fault and the remedy of a ``store`` directory that does not exist."""
     if store.is_symlink():
         return f"a link to {os.readlink(store)}, which is not there: is its disk not mounted?"
-    for left in store.parent.glob(f".{store.name}.old-*"):
+    for left in replaced_paths(store):
         return f"replacing it was interrupted, and the store before is {left}; rename it"
     return f"no such store directory; {remedy}"
 

@@ -34,7 +34,7 @@ from lsm.data.typed.format import (
     read_graph_meta,
 )
 from lsm.graph.topology import Topology
-from lsm.graph.types import EDGE, NODE, EdgeType, EdgeTypes, NodeSpace, TypedMap
+from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap, has_types
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -94,7 +94,7 @@ class GraphStore:
             ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
         """
         store = cls(Path(path), read_graph_meta(Path(path)))
-        for name in [each for each in store.meta.files if each.startswith("scores/")]:
+        for name in [each for each in store.meta.files if layout.is_score(each)]:
             if not (store.path / name).exists():
                 logger.warning("%s: missing; `lsm data score` computes it again", store.path / name)
                 del store.meta.files[name]
@@ -178,7 +178,7 @@ class GraphStore:
     def is_typed(self) -> bool:
         """True for a graph with types; False for one of the types that graphs without types have,
         also where its store names them, as it does without features."""
-        return not (self.node_types == (NODE,) and self.edge_types == (EDGE,))
+        return has_types(self.node_types, self.edge_types)
 
     @property
     def num_nodes(self) -> int:
@@ -273,8 +273,7 @@ class GraphStore:
         """
         sums = {
             f"SHA-256 of {name}": file.sha256
-            for name, file in self.meta.files.items()
-            if not name.startswith("scores/")
+            for name, file in layout.without_scores(self.meta.files).items()
         }
         given = {f"features of {name}": each for name, each in self.given_features.items()}
         return counts_by_name(self.meta) | sums | given
@@ -291,7 +290,7 @@ class GraphStore:
     @property
     def scores(self) -> list[str]:
         """Names of the static scores that are stored."""
-        names = (name for name in self.meta.files if name.startswith("scores/"))
+        names = (name for name in self.meta.files if layout.is_score(name))
         return sorted(Path(name).stem for name in names)
 
     def topology(self, in_memory: bool = False) -> Topology:

@@ -13,6 +13,7 @@ from torch_geometric.data import Data, HeteroData
 from lsm.core import host_memory
 from lsm.core.units import format_bytes
 from lsm.data.edge_data import EdgeData
+from lsm.data.format import without_scores
 from lsm.data.graph_parts import (
     Edges,
     Nodes,
@@ -85,7 +86,7 @@ def from_pyg(
 def to_pyg(store: GraphStore) -> Data | HeteroData:
     """See ``GraphStore.to_pyg``."""
     _require_memory(store)
-    if store.node_types == (NODE,) and store.edge_types == (EDGE,):
+    if not store.is_typed:
         return Data(**_node_values(store.nodes()), **_edge_values(store.edges(), "edge_time"))
     data = HeteroData()
     for name in store.node_types:
@@ -150,9 +151,7 @@ def _edges(where: str, values: dict[str, Any], time: str) -> Edges:
 
 
 def _require_memory(store: GraphStore) -> None:
-    needed = sum(
-        file.bytes for name, file in store.meta.files.items() if not name.startswith("scores/")
-    )
+    needed = sum(file.bytes for file in without_scores(store.meta.files).values())
     needed += 20 * store.num_edges  # edge_index, and its way there
     free = host_memory.available_bytes()
     if needed > free:
@@ -192,22 +191,11 @@ def _features(nodes: NodeData) -> torch.Tensor:
 
 
 def _edge_values(edges: EdgeData, time: str) -> dict[str, Any]:
-    topology = edges.topology(in_memory=True)
-    degrees = topology.indptr.diff()
-    destinations = torch.repeat_interleave(torch.arange(edges.num_destinations), degrees)
-    values = {"edge_index": torch.stack([topology.indices.long(), destinations])}
+    values = {"edge_index": edges.in_order(edges.ends(in_memory=True), dim=1)}
     if edges.has_weights:
-        values["edge_weight"] = edges.weights(in_memory=True)
+        values["edge_weight"] = edges.in_order(edges.weights(in_memory=True))
     if edges.has_attr:
-        values["edge_attr"] = edges.attr(in_memory=True)
+        values["edge_attr"] = edges.in_order(edges.attr(in_memory=True))
     if edges.has_times:
-        values[time] = edges.times(in_memory=True)
-    if edges.has_order:
-        order = edges.order(in_memory=True)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(edges.num_edges)
-        values = {
-            name: each[..., back] if name == "edge_index" else each[back]
-            for name, each in values.items()
-        }
+        values[time] = edges.in_order(edges.times(in_memory=True))
     return values

@@ -47,7 +47,7 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
             sizes = EdgeSizes(num_edges, counts[source], counts[destination])
             problems += EdgeChecks(files, folder, sizes, times.get(source)).problems()
         for name in meta.files:
-            if name.startswith("scores/"):
+            if layout.is_score(name):
                 num_nodes = sum(counts.values())
                 problems += files.check(name, "float32", (num_nodes,), partial(finite, "scores"))
     return problems

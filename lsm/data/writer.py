@@ -58,7 +58,7 @@ class StoreWriter:
 
     def __enter__(self) -> StoreWriter:
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        for left in self.out.parent.glob(f".{self.out.name}.old-*"):
+        for left in layout.replaced_paths(self.out):
             _restore_or_remove(left, self.out)
         self._check_out()
         for left in self.out.parent.glob(f".{self.out.name}.tmp-*"):

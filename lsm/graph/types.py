@@ -7,7 +7,7 @@ planner, owners and traces between them see ids of the one space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +22,12 @@ EDGE: EdgeType = (NODE, "to", NODE)
 """The type of all edges of a graph without types."""
 
 _MOST_NODES = 2**63 - 1
+
+
+def has_types(node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> bool:
+    """False for the types that all graphs without types have."""
+    return tuple(node_types) != (NODE,) or tuple(edge_types) != (EDGE,)
+
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

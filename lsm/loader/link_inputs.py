@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from lsm.core.ids import as_int64
-from lsm.data.edge_data import EdgeData
 from lsm.data.format import SPLITS
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.make import known_edge_type, known_reverse
@@ -53,10 +52,7 @@ def find_links(
         return chosen, splits.edges(pairs), pairs
     edges = store.edges(chosen)
     if pairs is None:
-        topology = edges.topology()
-        destinations = torch.repeat_interleave(topology.indptr.diff())
-        ends = torch.stack((topology.indices.long(), destinations))
-        return chosen, _in_order(edges, ends), SPLITS[0]
+        return chosen, edges.in_order(edges.ends(), dim=1), SPLITS[0]
     counts = (edges.num_sources, edges.num_destinations)
     return chosen, _checked(as_int64(torch.as_tensor(pairs)), counts), SPLITS[0]
 
@@ -91,7 +87,7 @@ def find_edges(
             labels = labels + 1  # 0 is the label of negatives
     if times is None and time_attr is not None:
         if all_edges is not None and all_edges.has_times:
-            times = _in_order(all_edges, all_edges.times())
+            times = all_edges.in_order(all_edges.times())
         elif splits is not None and isinstance(pairs, str):
             times = splits.times(split)
     if (times is None) != (time_attr is None):
@@ -107,15 +103,6 @@ def find_edges(
     if times is not None and times.dtype != torch.int64:
         raise ValueError(f"edge_label_time: expected int64, got {times.dtype}")
     return LinkEdges(edge_type, ends, labels, times), split
-
-
-def _in_order(edges: EdgeData, values: Tensor) -> Tensor:
-    """``values`` [..., E] of all edges of a store in the order of its source, if it is kept."""
-    if not edges.has_order:
-        return values
-    in_order = torch.empty_like(values, memory_format=torch.contiguous_format)
-    in_order[..., edges.order()] = values
-    return in_order
 
 
 def open_draws(

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import torch
 
-from lsm.graph.types import EDGE, NODE, EdgeType, EdgeTypes, NodeSpace, TypedMap
+from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap, has_types
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SampledTypes:
     ) -> SampledTypes | None:
         """The types of a sample with these counts, in the order of types; None for a graph without
         types."""
-        if edge_types == (EDGE,) and space.types == (NODE,):
+        if not has_types(space.types, edge_types):
             return None
         return cls(
             space,

@@ -17,7 +17,7 @@ import torch
 
 from lsm.config.schema import Config
 from lsm.core.atomic_file import write_bytes_atomic
-from lsm.data.format import files_digest
+from lsm.data.format import files_digest, without_scores
 from lsm.run.fingerprint import contents_of, settings_of
 from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
@@ -83,8 +83,7 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
         store.num_edges,
         dict(feature_dims(store)) if store.is_typed else store.feature_dim,
     ]
-    own = {name: file for name, file in store.meta.files.items() if not name.startswith("scores/")}
-    keys |= contents_of("data.path", files_digest(own))
+    keys |= contents_of("data.path", files_digest(without_scores(store.meta.files)))
     if store.given_features:
         keys["data.features"] = store.given_features
     return keys
