@@ -128,7 +128,10 @@ class EdgeData:
         return torch.stack((topology.indices.long(), destinations))
 
     def in_order(self, values: torch.Tensor, dim: int = 0) -> torch.Tensor:
-        """``values`` of all edges along ``dim`` in the order of their source, if it is kept."""
+        """``values`` of all edges in the order of their source; as given if that order is not kept.
+
+        ``dim`` is the one of ``values`` that counts edges: [num_edges, ...], or [..., num_edges].
+        """
         if not self.has_order:
             return values
         return torch.empty_like(values).index_copy_(dim, self.order(), values)
