@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from lsm.core.units import format_bytes
+
 _MEMINFO = Path("/proc/meminfo")
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -22,6 +24,16 @@ def available_bytes() -> int:
     """Bytes that can be allocated without swapping: the kernel's estimate, or the room that the
     limits of this process's control groups (v1, v2) leave, whichever is less."""
     return max(0, min([_free_bytes(), *_cgroup_rooms()]))
+
+
+def require(what: str, needed: int, remedy: str) -> None:
+    """Raises MemoryError, with a ``remedy``, unless ``needed`` bytes for ``what`` are available."""
+    free = available_bytes()
+    if needed > free:
+        raise MemoryError(
+            f"{what} would take {format_bytes(needed)} of memory, and {format_bytes(free)} are "
+            f"free; {remedy}"
+        )
 
 
 def default_bytes() -> int:

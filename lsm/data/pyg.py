@@ -11,7 +11,6 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from lsm.core import host_memory
-from lsm.core.units import format_bytes
 from lsm.data.edge_data import EdgeData
 from lsm.data.format import without_scores
 from lsm.data.graph_parts import (
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
-_OF_NODES = {"x", "y", "time", "names", "num_nodes", *_MASKS.values()}
+MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+"""PyG's names of masks by split."""
+_OF_NODES = {"x", "y", "time", "names", "num_nodes", *MASKS.values()}
 _OF_EDGES = {"edge_index", "edge_weight", "edge_attr", "time"}
 _READ_BYTES = 64 << 20
 
@@ -113,7 +113,7 @@ def _nodes(where: str, values: dict[str, Any], num_nodes: int | None) -> Nodes:
         labels=as_labels(f"{where}.y", values.get("y")),
         splits={
             split: _split(f"{where}.{mask}", values[mask], num_nodes)
-            for split, mask in _MASKS.items()
+            for split, mask in MASKS.items()
             if values.get(mask) is not None
         },
         times=as_times(f"{where}.time", values.get("time")),
@@ -153,12 +153,8 @@ def _edges(where: str, values: dict[str, Any], time: str) -> Edges:
 def _require_memory(store: GraphStore) -> None:
     needed = sum(file.bytes for file in without_scores(store.meta.files).values())
     needed += 20 * store.num_edges  # edge_index, and its way there
-    free = host_memory.available_bytes()
-    if needed > free:
-        raise MemoryError(
-            f"{store.path}: the whole graph takes {format_bytes(needed)} of memory, and "
-            f"{format_bytes(free)} are free; iterate over batches with lsm.NeighborLoader"
-        )
+    remedy = "iterate over batches with lsm.NeighborLoader"
+    host_memory.require(f"{store.path}: the whole graph", needed, remedy)
 
 
 def _node_values(nodes: NodeData) -> dict[str, Any]:
@@ -167,16 +163,25 @@ def _node_values(nodes: NodeData) -> dict[str, Any]:
         values = {"x": _features(nodes)}
     if nodes.has_labels:
         values["y"] = nodes.labels(in_memory=True)
-    splits = {split: nodes.split(split) for split in nodes.splits}
-    if any(map(len, splits.values())):
-        for split, ids in splits.items():
-            values[_MASKS[split]] = torch.zeros(nodes.num_nodes, dtype=torch.bool)
-            values[_MASKS[split]][ids] = True
+    if has_masks(nodes):
+        values |= {MASKS[split]: mask_of(nodes, split) for split in nodes.splits}
     if nodes.has_times:
         values["time"] = nodes.times(in_memory=True)
     if nodes.has_names:
         values["names"] = list(nodes.names())
     return values
+
+
+def has_masks(nodes: NodeData) -> bool:
+    """True if a split has nodes."""
+    return any(len(nodes.split(split)) for split in nodes.splits)
+
+
+def mask_of(nodes: NodeData, split: str) -> torch.Tensor:
+    """The mask of a split: [N] bool."""
+    mask = torch.zeros(nodes.num_nodes, dtype=torch.bool)
+    mask[nodes.split(split)] = True
+    return mask
 
 
 def _features(nodes: NodeData) -> torch.Tensor:

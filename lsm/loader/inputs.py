@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -230,7 +230,12 @@ def store_values(store: GraphStore, input_type: str, labels: Tensor | None) -> S
             nodes[name]["y"] = labels
         elif own.has_labels:
             nodes[name]["y"] = own.labels()
-    edges: TypedMap[EdgeType, dict[str, Any]] = TypedMap()
+    return StoreValues(nodes, edge_values(store))
+
+
+def edge_values(store: GraphStore) -> TypedMap[EdgeType, dict[str, Tensor]]:
+    """The values of a store's edges by type and by PyG's name, [E, ...] each."""
+    edges: TypedMap[EdgeType, dict[str, Tensor]] = TypedMap()
     for each in store.edge_types:
         of_type = store.edges(each)
         found = {
@@ -239,4 +244,4 @@ def store_values(store: GraphStore, input_type: str, labels: Tensor | None) -> S
             TIME: of_type.times if of_type.has_times else None,
         }
         edges[each] = {name: values() for name, values in found.items() if values is not None}
-    return StoreValues(nodes, edges)
+    return edges

@@ -47,7 +47,9 @@ class LinkBatches(NodeBatches):
         ]
         return torch.cat(found)
 
-    def make(self, seeds: Any, graph: SampledGraph, x: Rows, stats: dict[str, float]) -> Batch:
+    def make(
+        self, seeds: Any, graph: SampledGraph, x: Rows | None, stats: dict[str, float]
+    ) -> Batch:
         """As NodeBatches.make(). A subgraph has the number of its link."""
         num_links = len(seeds.input_id)
         types = graph.types

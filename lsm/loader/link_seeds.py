@@ -91,7 +91,9 @@ class LinkSeeds(SeedSource):
         **schedule: Any,
     ) -> None:
         super().__init__(edges.ends.size(1), batch_size, **schedule)
-        self._edges, self._negatives, self._draws = edges, negatives, draws
+        self.edges = edges
+        """The links."""
+        self._negatives, self._draws = negatives, draws
         self._is_disjoint, self._excluded_types = is_disjoint, excluded_types
 
     def epoch(self, epoch: int) -> Callable[[int], LinkBatch]:
@@ -119,7 +121,7 @@ class LinkSeeds(SeedSource):
     ) -> LinkBatch:
         """The batch of the links at ``positions`` [p]. ``nearby``: those that resident negatives
         are drawn from."""
-        edges, negatives = self._edges, self._negatives
+        edges, negatives = self.edges, self._negatives
         ends = edges.ends[:, positions]  # index_select() copies all links of a transposed tensor
         labels = None if edges.labels is None else edges.labels.index_select(0, positions)
         times = None if edges.times is None else edges.times.index_select(0, positions)
@@ -151,7 +153,7 @@ class LinkSeeds(SeedSource):
     ) -> Tensor:
         """Destinations of the links at ``nearby``, drawn with replacement: [k] int64."""
         places = torch.randint(len(nearby), (negatives.count(1),), generator=generator)
-        return self._edges.ends[1, nearby[places]]
+        return self.edges.ends[1, nearby[places]]
 
     def _drawn(
         self,
@@ -177,9 +179,9 @@ class LinkSeeds(SeedSource):
 
     def _places(self, sources: list[Tensor], destinations: list[Tensor]) -> _Places:
         """The seeds at these ends, and the place of each end among them."""
-        source_type, _, destination_type = self._edges.edge_type
+        source_type, _, destination_type = self.edges.edge_type
         source, destination = torch.cat(sources), torch.cat(destinations)
-        if self._edges.is_one_type:
+        if self.edges.is_one_type:
             seeds, places = self._distinct(torch.cat((source, destination)))
             return _Places({source_type: seeds}, places[: len(source)], places[len(source) :])
         source_seeds, source_places = self._distinct(source)
@@ -197,7 +199,7 @@ class LinkSeeds(SeedSource):
         self, places: _Places, labels: Tensor | None, times: Tensor | None, num_links: int
     ) -> SeedLinks:
         source, destination = places.source, places.destination
-        edge_type, negatives = self._edges.edge_type, self._negatives
+        edge_type, negatives = self.edges.edge_type, self._negatives
         if negatives is None or negatives.is_binary:
             if negatives is not None:
                 labels = _with_zeros(labels, num_links, len(source))
@@ -224,8 +226,8 @@ class LinkSeeds(SeedSource):
         """The time of each seed: that of its link."""
         source = _repeated(times, len(places.source))
         destination = _repeated(times, len(places.destination))
-        source_type, _, destination_type = self._edges.edge_type
-        if self._edges.is_one_type:
+        source_type, _, destination_type = self.edges.edge_type
+        if self.edges.is_one_type:
             return {source_type: torch.cat((source, destination))}
         return {source_type: source, destination_type: destination}
 
@@ -233,7 +235,7 @@ class LinkSeeds(SeedSource):
         """The links [2, p] as edges of each type that holds them; between nodes of one type in both
         directions."""
         source, destination = ends.numpy()
-        if self._edges.is_one_type:
+        if self.edges.is_one_type:
             source, destination = (
                 np.concatenate((source, destination)),
                 np.concatenate((destination, source)),

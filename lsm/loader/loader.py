@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
 
 from lsm.features.sets import Features
@@ -37,7 +37,8 @@ class Loader:
         owns_features: bool = False,
         form: Callable[[Batch], Any] | None = None,
     ) -> None:
-        self._parts, self._seeds = parts, parts.seeds
+        self.parts = parts
+        """The seeds, the sampler and the batches."""
         self.features = features
         """Source of rows."""
         self._policy = policy
@@ -47,12 +48,12 @@ class Loader:
         self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
 
     def __repr__(self) -> str:
-        told = f"{self._parts.description}, iterations={len(self)}, {self.features!r}"
+        told = f"{self.parts.description}, iterations={len(self)}, {self.features!r}"
         return f"{type(self).__name__}({told})"
 
     def __len__(self) -> int:
         """Iterations per epoch, the same on every rank."""
-        return self._seeds.num_iterations
+        return self.parts.seeds.num_iterations
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next ``for batch in loader``. Later loops continue from there.
@@ -80,7 +81,7 @@ class Loader:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
+    def iterate(self, epoch: int, start_iteration: int = 0) -> Generator[Batch, None, None]:
         """Iterates over the batches of an epoch: those of an uninterrupted run.
 
         The iterator raises the errors of background threads. It blocks until a batch is ready.
@@ -97,7 +98,7 @@ class Loader:
             TimeoutError: A batch is not ready in time.
             ValueError: The topology is corrupt.
         """
-        return self._batches(self._seeds.epoch(epoch), start_iteration)
+        return self._batches(self.parts.seeds.epoch(epoch), start_iteration)
 
     def global_batch_size(self, iteration: int) -> int:
         """Counts the seeds of an iteration.
@@ -108,7 +109,7 @@ class Loader:
         Returns:
             Its seeds, over all ranks.
         """
-        return self._seeds.global_count(iteration)
+        return self.parts.seeds.global_count(iteration)
 
     def stats(self) -> dict[str, int | float]:
         """Returns the counters since construction.
@@ -119,11 +120,13 @@ class Loader:
         """
         return self._totals | self.features.stats()
 
-    def _batches(self, seeds_at: Callable[[int], Any], start_iteration: int) -> Iterator[Batch]:
+    def _batches(
+        self, seeds_at: Callable[[int], Any], start_iteration: int
+    ) -> Generator[Batch, None, None]:
         # Created here, at the first next(), so that an unused iterator starts no threads.
         pipeline = Pipeline(
             seeds_at,
-            self._parts.batches.sample,
+            self.parts.batches.sample,
             self.features,
             first=start_iteration,
             last=len(self),
@@ -144,9 +147,7 @@ class Loader:
         totals["wait_secs"] += time.perf_counter() - start
         if prepared is None:
             return None
-        batch = self._parts.batches.make(
-            prepared.seeds, prepared.sample, prepared.x, prepared.stats
-        )
+        batch = self.parts.batches.make(prepared.seeds, prepared.sample, prepared.x, prepared.stats)
         batch = used_in_stream(batch)
         totals["batches"] += 1
         totals["sampled_nodes"] += batch.num_nodes

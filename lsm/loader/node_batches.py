@@ -39,18 +39,18 @@ class NodeBatches:
         self._sampler, self._values, self._labels = sampler, values, labels
         self._gives_node_ids = gives_node_ids
 
-    def sample(self, seeds: SeedBatch) -> SampledGraph:
+    def sample(self, seeds: Any) -> SampledGraph:
         """The sample of a batch's seeds."""
         return self._sampler.sample(*seeds.arguments)
 
-    def edge_ids(self, seeds: SeedBatch) -> Tensor:
+    def edge_ids(self, seeds: Any) -> Tensor:
         """The positions in the topology of the sample's edges: [e] int64."""
         return self._sampler.edge_ids(*seeds.arguments)
 
     def make(
-        self, seeds: SeedBatch, graph: SampledGraph, x: Rows, stats: dict[str, float]
+        self, seeds: SeedBatch, graph: SampledGraph, x: Rows | None, stats: dict[str, float]
     ) -> Batch:
-        """The batch of some seeds, their sample, its rows and its counters."""
+        """The batch of some seeds, their sample, its rows (None: not fetched) and its counters."""
         labels = None
         if self._labels is not None:
             labels = self._labels.index_select(0, seeds.nodes)

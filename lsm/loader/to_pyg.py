@@ -24,11 +24,9 @@ def _to_data(batch: Batch) -> Data:
     _set(data, x=batch.x, e_id=e_id, input_id=batch.input_id, edge_weight=batch.edge_weight)
     values = batch.store_values
     if values is not None:
-        _select(data, values.nodes.get(NODE, {}), batch.n_id)
-        of_edges = values.edges.get(EDGE, {})
-        # Data has nodes and edges in one, so times of edges have another name.
-        named = {"edge_time" if name == "time" else name: each for name, each in of_edges.items()}
-        _select(data, named, e_id, batch.edge_weight)
+        select_values(data, values.nodes.get(NODE, {}), batch.n_id)
+        of_edges = named_for_data(values.edges.get(EDGE, {}))
+        select_values(data, of_edges, e_id, batch.edge_weight)
     _set(data, batch=batch.batch, seed_time=batch.seed_time)
     if batch.links is None:
         data.batch_size = batch.batch_size
@@ -48,7 +46,7 @@ def _to_hetero(batch: Batch) -> HeteroData:
         store = data[name]
         _set(store, x=x.get(name), n_id=n_id, batch=seeds_of.get(name))
         if values is not None:
-            _select(store, values.nodes.get(name, {}), n_id)
+            select_values(store, values.nodes.get(name, {}), n_id)
         store.num_nodes = len(n_id)
         store.num_sampled_nodes = types.num_sampled_nodes[name]
     e_id, weights = batch.e_id_dict, batch.edge_weight_dict
@@ -56,7 +54,7 @@ def _to_hetero(batch: Batch) -> HeteroData:
         store, own = data[each], e_id.get(each)
         _set(store, edge_index=edge_index, e_id=own, edge_weight=weights.get(each))
         if values is not None:
-            _select(store, values.edges.get(each, {}), own, weights.get(each))
+            select_values(store, values.edges.get(each, {}), own, weights.get(each))
         store.num_sampled_edges = types.num_sampled_edges[each]
     if batch.links is None:
         _set(data[types.input_type], input_id=batch.input_id, seed_time=batch.seed_time)
@@ -76,7 +74,13 @@ def _set_links(data: HeteroData, links: SeedLinks, input_id: Tensor | None) -> N
         _set(data[end], **{name: values.get(name) for name in (*names, "seed_time")})
 
 
-def _select(
+def named_for_data(of_edges: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values of edges by their names in ``Data``, which has nodes and edges in one, so that times
+    of edges have a name of their own."""
+    return {"edge_time" if name == "time" else name: each for name, each in of_edges.items()}
+
+
+def select_values(
     store: object, values: Mapping[str, Tensor], ids: Tensor | None, drawn: Tensor | None = None
 ) -> None:
     """Sets the values of ``ids``; None: they are not known. ``drawn``: weights of the sampler, by

@@ -102,8 +102,10 @@ def pyg_batch(
 def assert_same_data(ours, theirs):
     """Equal stores, fields, dtypes and values."""
     assert ours.num_nodes == theirs.num_nodes
-    for one, other in zip(ours.stores, theirs.stores, strict=True):
-        assert one._key == other._key
+    stores, others = ({each._key: each for each in data.stores} for data in (ours, theirs))
+    assert stores.keys() == others.keys()
+    for key, one in stores.items():
+        other = others[key]
         names = set(one.keys()) - {"num_nodes"}  # PyG's may derive it
         assert names == set(other.keys()) - {"num_nodes"}, one._key
         for name in names:
