@@ -161,6 +161,7 @@ FLOORS = {
     "doctor": 5,
     "loader": 6,
     "nn": 7,
+    "pyg": 7,
     "run": 8,
     "config": 9,
     "inference": 9,
