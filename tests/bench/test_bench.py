@@ -89,6 +89,19 @@ def test_sampler_kinds(bench):
         assert row["input_nodes"] < first["input_nodes"]
 
 
+def test_pyg_loaders(bench, tmp_path):
+    options = ["--nodes", 2000, "--dim", 1024, "--batch-size", 200, "--rounds", 1]
+    record = bench("pyg_loaders.py", *options, "--engine", "posix", "--workdir", tmp_path)
+    own, *others = record["loaders"].values()
+    assert own["seconds_relative"] == 1
+    assert len(others) == 4
+    parts, without_ids, one_by_one, by_workers = others
+    assert parts["bytes_read"] == without_ids["bytes_read"] == own["bytes_read"]
+    assert one_by_one["bytes_read"] > own["bytes_read"] > 0
+    assert "bytes_read" not in by_workers
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_training(bench, store):
     options = ["--iters", 2, "--rounds", 2, "--warmup", 1, "--batch-size", 200]
     record = bench("training.py", "--store", store.path, "--engine", "memory,posix", *options)
