@@ -116,9 +116,7 @@ class Sampler(BaseSampler):
         """None: ``e_id`` are positions in the store."""
         return None
 
-    def sample_from_nodes(
-        self, index: NodeSamplerInput, **_kwargs: Any
-    ) -> SamplerOutput | HeteroSamplerOutput:
+    def sample_from_nodes(self, index: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
         """Samples from seed nodes.
 
         Args:

@@ -14,6 +14,7 @@ import torch
 
 import lsm
 import lsm.embed
+import lsm.pyg
 
 PUBLIC = {
     "Batch",
@@ -85,8 +86,9 @@ def test_the_face_takes_its_names_from_the_rooms():
 
 def public_callables():
     """(name, callable, documentation) of the functions and classes, and of their methods."""
-    for name in sorted(PUBLIC - {"train"}):
-        value = getattr(lsm, name)
+    public = {name: getattr(lsm, name) for name in sorted(PUBLIC - {"train"})}
+    public |= {f"pyg.{name}": getattr(lsm.pyg, name) for name in lsm.pyg.__all__}
+    for name, value in public.items():
         if not inspect.isclass(value):
             yield name, value, inspect.getdoc(value)
             continue
@@ -94,14 +96,17 @@ def public_callables():
         if not hasattr(value, "model_fields"):  # options document each field: see below
             yield name, value.__init__, own
         for method, found in inspect.getmembers(value, inspect.isroutine):
-            if not method.startswith("_") and found.__module__.startswith("lsm."):
+            home = getattr(found, "__module__", None) or ""  # methods of dict have none
+            if not method.startswith("_") and home.startswith("lsm."):
                 yield f"{name}.{method}", found, f"{own}\n{inspect.getdoc(found) or ''}"
 
 
 @pytest.mark.parametrize(("name", "function", "documentation"), [*public_callables()])
 def test_every_public_callable_is_documented(name, function, documentation):
     """It has a docstring, each parameter is named there, and tensors have a shape."""
-    assert inspect.getdoc(function) or name in PUBLIC, f"{name} has no docstring"
+    assert inspect.getdoc(function) or "." not in name.removeprefix("pyg."), (
+        f"{name} has no docstring"
+    )
     words = set(re.findall(r"\w+", documentation))
     signature = inspect.signature(function)
     missing = {
@@ -110,7 +115,7 @@ def test_every_public_callable_is_documented(name, function, documentation):
         if parameter.name not in ("self", "cls") and parameter.name not in words
     }
     assert not missing, f"{name}: {missing} are not explained"
-    if "Tensor" in str(signature.return_annotation):
+    if re.search(r"\bTensor\b", str(signature.return_annotation)):
         assert re.search(r"\[\w", inspect.getdoc(function)), f"{name}: which shape?"
 
 
@@ -127,6 +132,7 @@ def test_the_reference_page_documents_exactly_the_public_names():
     assert len(documented) == page.count(":::")
     public = [f"lsm.{name}" for name in lsm.__all__ if name != "train"]
     public += [f"lsm.embed.{name}" for name in lsm.embed.__all__]
+    public += [f"lsm.pyg.{name}" for name in lsm.pyg.__all__]
     assert sorted(documented) == sorted(public)
 
 
@@ -139,7 +145,8 @@ def test_storage_means_its_options():
         if "storage" in inspect.signature(function).parameters
     }
     form = "StorageOptions | Mapping[str, Any] | None"
-    assert taken == dict.fromkeys(("LinkNeighborLoader", "NeighborLoader", "open_features"), form)
+    takers = ("LinkNeighborLoader", "NeighborLoader", "open_features", "pyg.FeatureStore")
+    assert taken == dict.fromkeys(takers, form)
     signatures = [inspect.signature(function) for _, function, _ in public_callables()]
     assert not any("engine" in signature.parameters for signature in signatures)
 
