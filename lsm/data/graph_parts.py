@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,12 @@ import torch
 
 from lsm.data import format as layout
 from lsm.data.arrays import VALUE_DTYPES
+from lsm.data.checks import Named, rows_not_finite
 from lsm.data.format import LabelMeta
+
+logger = logging.getLogger(__name__)
+
+_STEP = 1 << 20  # edges that are checked at a time
 
 
 class _FromSource:
@@ -226,6 +232,23 @@ def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:
             )
     if edges.weights is not None:
         _require_weights(edges)
+    if edges.attr is not None and edges.attr.is_floating_point():
+        _warn_of_attr(edges.where("edge_attr"), edges.attr)
+
+
+def _warn_of_attr(where: str, attr: torch.Tensor) -> None:
+    named, first = Named(), 0
+    for part in (attr if attr.dim() == 2 else attr.unsqueeze(1)).split(_STEP):
+        named.add(first + rows_not_finite(part))
+        first += len(part)
+    if named.count:
+        logger.warning(
+            "%s: edges with NaN or infinite attributes: %d (first: %s): the loss of a batch with "
+            "one of them is NaN; correct them in the source",
+            where,
+            named.count,
+            named,
+        )
 
 
 def _require_weights(edges: Edges) -> None:

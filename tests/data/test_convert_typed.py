@@ -206,6 +206,21 @@ def test_features_are_warned_of_as_those_without_values(source, tmp_path, caplog
     assert "paper/node_feat.npy: rows with NaN or infinite features: 2 (first: 3, 7)" in caplog.text
 
 
+@pytest.mark.parametrize("shape", ["vectors", "numbers"])
+def test_attributes_of_edges_that_are_not_finite_are_warned_of(source, tmp_path, caplog, shape):
+    folder = source / "edges/paper,cites,paper"
+    num_edges = np.load(folder / "edge_index.npy").shape[1]
+    attr = np.full((num_edges, 2) if shape == "vectors" else num_edges, 6e4, np.float16)
+    np.save(folder / "edge_attr.npy", attr)
+    convert_npy(source, tmp_path / "finite")
+    assert "attributes" not in caplog.text  # sums may overflow
+    attr[2], attr[5] = np.inf, np.nan
+    np.save(folder / "edge_attr.npy", attr)
+    convert_npy(source, tmp_path / "store")
+    told = "edge_attr.npy: edges with NaN or infinite attributes: 2 (first: 2, 5)"
+    assert told in caplog.text
+
+
 @pytest.mark.parametrize("features", [np.uint16, np.int32, np.float16])
 def test_rows_in_bfloat16_have_the_values_of_the_source(source, tmp_path, features):
     rows = np.arange(240).reshape(60, 4).astype(features)
