@@ -2,13 +2,14 @@
 
     python bench/pyg_loaders.py [--nodes N] [--json FILE]
 
-A synthetic graph, its features on disk; nobody trains. Over lsm.pyg.parts PyG's loader gets batches
-that threads prepare ahead, behind a cache, with and without the ids of edges; the own loader
-prepares the same ones, as PyG's Data. One by one: lsm.pyg.Sampler and FeatureStore sample and read
-each batch when it is asked for, without a cache, in the process or in workers of the DataLoader.
-They take turns over --rounds, each for an epoch after an epoch that fills the cache. Prints one
-JSON record: medians of seconds and of bytes read per batch, and the ratio of seconds to those of
-the own loader. Bytes that workers read are not counted.
+A synthetic graph, its features on disk, or with --engine memory in memory. With --hidden a
+GraphSAGE of that width trains; else nobody does. Over lsm.pyg.parts PyG's loader gets batches that
+threads prepare ahead, behind a cache, with and without the ids of edges; the own loader prepares
+the same ones, as PyG's Data. One by one: lsm.pyg.Sampler and FeatureStore sample and read each
+batch when it is asked for, without a cache, in the process or in workers of the DataLoader. They
+take turns over --rounds, each for an epoch after an epoch that fills the cache. Prints one JSON
+record: medians of seconds and of bytes read per batch, and the ratio of seconds to those of the own
+loader. Bytes that workers read are not counted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
+from torch_geometric.nn import GraphSAGE
 
 import lsm
 import lsm.pyg
@@ -79,7 +84,7 @@ def ahead(store: lsm.GraphStore, options: argparse.Namespace) -> dict[str, Any]:
 def own(store: lsm.GraphStore, options: argparse.Namespace) -> Callable[[int], dict]:
     def run(_turn: int) -> dict:
         with lsm.NeighborLoader(store, **ahead(store, options), as_pyg=True) as loader:
-            return measure(loader, loader.stats)
+            return measure(loader, loader.stats, store, options)
 
     return run
 
@@ -87,7 +92,7 @@ def own(store: lsm.GraphStore, options: argparse.Namespace) -> Callable[[int], d
 def over_parts(store: lsm.GraphStore, options: argparse.Namespace, **more: Any) -> Callable:
     def run(_turn: int) -> dict:
         with lsm.pyg.parts(store, **ahead(store, options), **more) as parts:
-            return measure(NodeLoader(**parts), parts.loader.stats)
+            return measure(NodeLoader(**parts), parts.loader.stats, store, options)
 
     return run
 
@@ -103,7 +108,8 @@ def one_by_one(store: lsm.GraphStore, options: argparse.Namespace, num_workers: 
                 shuffle=True,
                 num_workers=num_workers,
             )
-            return measure(loader, None if num_workers else lambda: rows.opened.stats())
+            stats = None if num_workers else lambda: rows.opened.stats()
+            return measure(loader, stats, store, options)
 
     return run
 
@@ -117,16 +123,39 @@ CONTENDERS = {
 }
 
 
-def measure(loader: Iterable, stats: Callable[[], dict] | None) -> dict:
+def measure(
+    loader: Iterable,
+    stats: Callable[[], dict] | None,
+    store: lsm.GraphStore,
+    options: argparse.Namespace,
+) -> dict:
     """Seconds, and bytes read, of each batch in the second epoch."""
-    for _ in loader:
-        pass
+    train = trainer(store, options) if options.hidden else lambda _batch: None
+    for batch in loader:
+        train(batch)
     before = stats()["bytes_read"] if stats else 0
     started, count = time.perf_counter(), 0
-    for _ in loader:
+    for batch in loader:
+        train(batch)
         count += 1
     found = {"seconds": (time.perf_counter() - started) / count}
     return found | ({"bytes_read": (stats()["bytes_read"] - before) / count} if stats else {})
+
+
+def trainer(store: lsm.GraphStore, options: argparse.Namespace) -> Callable[[Data], None]:
+    """A function that trains a model on a batch."""
+    hops = len(numbers(options.fanouts))
+    model = GraphSAGE(store.feature_dim, options.hidden, hops, store.num_classes)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def train(batch: Data) -> None:
+        out = model(batch.x, batch.edge_index)[: batch.batch_size]
+        loss = cross_entropy(out, batch.y[: batch.batch_size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return train
 
 
 def parse() -> argparse.Namespace:
@@ -138,6 +167,7 @@ def parse() -> argparse.Namespace:
     arguments.add_argument("--batch-size", type=int, default=BATCH_SIZE)
     arguments.add_argument("--cache", type=float, default=0.25, help="share of the features' bytes")
     arguments.add_argument("--engine", default="auto")
+    arguments.add_argument("--hidden", type=int, default=0)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--workdir", type=Path, help="on the disk to measure")
     return arguments.parse_args()

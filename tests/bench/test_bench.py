@@ -91,7 +91,8 @@ def test_sampler_kinds(bench):
 
 def test_pyg_loaders(bench, tmp_path):
     options = ["--nodes", 2000, "--dim", 1024, "--batch-size", 200, "--rounds", 1]
-    record = bench("pyg_loaders.py", *options, "--engine", "posix", "--workdir", tmp_path)
+    options += ["--engine", "posix", "--hidden", 8, "--workdir", tmp_path]
+    record = bench("pyg_loaders.py", *options)
     own, *others = record["loaders"].values()
     assert own["seconds_relative"] == 1
     assert len(others) == 4
