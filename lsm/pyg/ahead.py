@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Never
 
 import torch
@@ -14,6 +14,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch
 from lsm.loader.link_batches import LinkBatches
+from lsm.loader.link_seeds import LinkSeeds
 from lsm.loader.loader import Loader
 from lsm.pyg.feature_store import FeatureStore
 from lsm.pyg.sampler import Sampler
@@ -30,13 +31,12 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
 
     Args:
         loader: Prepares the batches.
-        input_id: [N] int64 numbers of all seeds; None: their positions.
     """
 
-    def __init__(self, loader: Loader, input_id: Tensor | None = None) -> None:
-        self._loader, self._input_id = loader, input_id
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
         self._epoch = 0
-        self._waiting: Batch | None = None
+        self._waiting: tuple[object, Batch] | None = None  # of an iterator
         self._is_told = False
 
     def __len__(self) -> int:
@@ -58,21 +58,25 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
             OSError, TimeoutError, ValueError: As Loader.iterate().
         """
         epoch, self._epoch = self._epoch, self._epoch + 1
-        batches, count = self._loader.iterate(epoch), 0
+        batches, count, own = self._loader.iterate(epoch), 0, object()
         try:
             for batch in batches:
-                if self._waiting is not None:
+                if self._holds(own):
                     break
                 count += 1
-                self._waiting, positions = batch, _positions(batch).tolist()
+                self._waiting = own, batch
+                positions = input_id_of(batch).tolist()
                 del batch  # its memory is the consumer's
+                if count == len(self):
+                    batches.close()  # a consumer that counts, such as Lightning, asks for no more
                 yield positions
             else:
                 return
         finally:
-            self._waiting = None
+            if self._holds(own):
+                self._waiting = None
             batches.close()
-        self._tell(
+        self.tell(
             "batches were prepared ahead, and nobody took them; leave num_workers at 0, since "
             "threads of the loader sample and read ahead"
         )
@@ -80,26 +84,20 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
         for iteration in range(count, len(self)):
             yield seeds_at(iteration).input_id.tolist()
 
-    def take(self, input_id: Tensor | None) -> Batch | None:
-        """The batch that waits, if it is of the seeds ``input_id`` [b] int64; else None."""
-        batch, self._waiting = self._waiting, None
-        if batch is None:
-            return None
-        own = _positions(batch)
-        if self._input_id is not None:
-            own = self._input_id[own]
-        if input_id is not None and torch.equal(own, input_id):
-            return batch
-        self._tell(
-            f"batch {batch.iteration} was prepared ahead for other seeds, and is sampled and read "
-            "again; give all that lsm.pyg.parts returns to one loader"
-        )
-        return None
+    def take(self) -> Batch | None:
+        """The batch that waits; None without one."""
+        waiting, self._waiting = self._waiting, None
+        return None if waiting is None else waiting[1]
 
-    def _tell(self, message: str) -> None:
+    def tell(self, message: str) -> None:
+        """Logs a warning, but one in all."""
         if not self._is_told:
             logger.warning("%s", message)
         self._is_told = True
+
+    def _holds(self, iterator: object) -> bool:
+        """True if a batch of ``iterator`` waits."""
+        return self._waiting is not None and self._waiting[0] is iterator
 
 
 class SamplerAhead(Sampler):
@@ -113,6 +111,7 @@ class SamplerAhead(Sampler):
         loader: Prepares them.
         rows: Takes the rows of each.
         kind: The type of the nodes, or of the edges, that ``loader`` samples from.
+        neg_sampling: The negatives of its links.
     """
 
     def __init__(
@@ -123,11 +122,15 @@ class SamplerAhead(Sampler):
         loader: Loader,
         rows: FeatureStore,
         kind: str | EdgeType,
+        *,
+        neg_sampling: NegativeSampling | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(store, num_neighbors, **arguments)
         self._ahead = ahead
         self._rows_to = rows
+        self._seeds = loader.parts.seeds
+        self._kind, self._neg_sampling = kind, neg_sampling
         batches = loader.parts.batches
         if isinstance(kind, str):
             self._of_nodes[kind] = batches
@@ -140,21 +143,70 @@ class SamplerAhead(Sampler):
             "lsm.pyg.Sampler, which workers can have"
         )
 
-    def _sample_nodes(self, index: NodeSamplerInput) -> Batch:
-        return self._taken(index.input_id) or super()._sample_nodes(index)
+    def _sample_nodes(self, input_type: str, index: NodeSamplerInput) -> Batch:
+        def is_asked_for(batch: Batch) -> bool:
+            seeds = batch.n_id_dict.get(input_type)
+            return (
+                input_type == self._kind
+                and seeds is not None
+                and torch.equal(seeds[: batch.batch_size], index.node)
+                and (index.time is None or _equal(batch.seed_time, index.time))
+            )
+
+        return self._taken(is_asked_for) or super()._sample_nodes(input_type, index)
 
     def _sample_links(
-        self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None
+        self,
+        edge_type: EdgeType,
+        index: EdgeSamplerInput,
+        neg_sampling: NegativeSampling | None,
     ) -> Batch:
-        return self._taken(index.input_id) or super()._sample_links(index, neg_sampling)
+        def is_asked_for(batch: Batch) -> bool:
+            seeds, places = self._seeds, input_id_of(batch)
+            assert isinstance(seeds, LinkSeeds), "a batch of links is ahead of links alone"
+            links = seeds.edges
+            return (
+                edge_type == self._kind
+                and torch.equal(links.ends[:, places], torch.stack((index.row, index.col)))
+                and _equal(links.labels, index.label, places)
+                and _equal(links.times, index.time, places)
+                and _are_alike(self._neg_sampling, neg_sampling)
+            )
 
-    def _taken(self, input_id: Tensor | None) -> Batch | None:
-        batch = self._ahead.take(input_id)
+        return self._taken(is_asked_for) or super()._sample_links(edge_type, index, neg_sampling)
+
+    def _taken(self, is_asked_for: Callable[[Batch], bool]) -> Batch | None:
+        """The batch that waits, if it is the one; its rows go to the feature store."""
+        batch = self._ahead.take()
+        if batch is not None and not is_asked_for(batch):
+            self._ahead.tell(
+                f"batch {batch.iteration} was prepared ahead for other seeds, and is sampled and "
+                "read again; give all that lsm.pyg.parts returns to one loader, unchanged"
+            )
+            batch = None
         self._rows_to.expect(batch)
         return batch
 
 
-def _positions(batch: Batch) -> Tensor:
+def input_id_of(batch: Batch) -> Tensor:
     """The positions of the seeds of a batch among all seeds: [b] int64."""
     assert batch.input_id is not None, "a loader numbers its seeds"
     return batch.input_id
+
+
+def _equal(values: Tensor | None, others: Tensor | None, places: Tensor | None = None) -> bool:
+    """True if both are None, or ``values``, at ``places``, are the ``others``."""
+    if values is None or others is None:
+        return values is others
+    return torch.equal(values if places is None else values[places], others)
+
+
+def _are_alike(one: NegativeSampling | None, other: NegativeSampling | None) -> bool:
+    """True for negatives of the same mode, amount and weights."""
+    if one is None or other is None or one is other:
+        return one is other
+    return (
+        (one.mode, one.amount) == (other.mode, other.amount)
+        and _equal(one.src_weight, other.src_weight)
+        and _equal(one.dst_weight, other.dst_weight)
+    )

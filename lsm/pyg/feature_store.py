@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
@@ -38,7 +39,8 @@ class FeatureStore(PygFeatureStore):
 
     ``x`` is read from storage row by row; all types that a loader asks for at once are one wave of
     reads. Other values are mapped, or in memory. Each is delivered in the order of ``index``, in
-    the stored dtype, on the host. A graph without types has the group None. Values of edges are not
+    the stored dtype, on the host; rows read ahead lie where their source puts them. A graph without
+    types has the group None. Values of edges are not
     listed, since PyG would index them with nodes; see EdgeValues.
 
     ``put_tensor`` adds values of all nodes of a type, which stay in memory; those of the store are
@@ -70,7 +72,9 @@ class FeatureStore(PygFeatureStore):
         self._storage = StorageOptions.of_argument("storage", storage)
         self.opened: Features | None = None
         """The rows from storage, once some were asked for in this process."""
+        self._planning = threading.Lock()  # of batches over a cache, which has one order
         self._ahead: Batch | None = None
+        self._versions: dict[str, int] = {}
         self._names = {name: _names_of(self.store.nodes(name)) for name in self.store.node_types}
         self._values: dict[tuple[str, str], Tensor] = {}  # of the store, as they are asked for
         self._added: dict[tuple[str, str], Tensor] = {}
@@ -80,7 +84,10 @@ class FeatureStore(PygFeatureStore):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to a process: the open engine, mapped values, a batch ahead."""
-        return self.__dict__ | {"opened": None, "_values": {}, "_ahead": None}
+        return self.__dict__ | {"opened": None, "_values": {}, "_ahead": None, "_planning": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _planning=threading.Lock())
 
     def close(self) -> None:
         """Closes the engine of this process. Later rows open another."""
@@ -98,6 +105,8 @@ class FeatureStore(PygFeatureStore):
         """Takes the rows of ``batch``, which were read ahead, for the next request of its nodes:
         the tensors ``n_id``, or of several types those in ``n_id_dict``, themselves."""
         self._ahead = batch
+        ids = {} if batch is None else batch.n_id_dict
+        self._versions = {name: _version(own) for name, own in ids.items()}
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         """The names of values by group, without an index; in the order of types, stored ones
@@ -161,7 +170,7 @@ class FeatureStore(PygFeatureStore):
                 values = self._values_of(name, attr)
                 is_all = _is_all(attr.index)
                 found[place] = values if is_all else select(values, self._ids(name, attr), HOST)
-            if isinstance(attr.index, Integral):
+            if isinstance(attr.index, Integral) or getattr(attr.index, "ndim", 1) == 0:
                 found[place] = found[place][0]
         return [found[place] for place in range(len(attrs))]
 
@@ -169,7 +178,7 @@ class FeatureStore(PygFeatureStore):
         """The rows of ``ids`` [n] int64 by type: those read ahead, or from storage. Raises
         IndexError for an id that is no node."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and all(ahead.n_id_dict.get(name) is ids[name] for name in ids):
+        if ahead is not None and all(self._is_of(ahead, name, own) for name, own in ids.items()):
             return ahead.x_dict
         space = self.store.node_space
         for name, own in ids.items():
@@ -184,14 +193,21 @@ class FeatureStore(PygFeatureStore):
             return {NODE: rows.fetch(ids[NODE])}
         none = torch.empty(0, dtype=torch.int64)
         of_space = [space.to_global(name, ids.get(name, none)) for name in space.types]
-        fetched = rows.announce(torch.cat(of_space), repeats=True).start().result()
+        with self._planning:
+            fetched = rows.announce(torch.cat(of_space), repeats=True).start().result()
         assert isinstance(fetched, TypedMap), "rows of several types are by type"
         return fetched
+
+    def _is_of(self, ahead: Batch, node_type: str, ids: Tensor) -> bool:
+        """True if ``ids`` are the nodes of a type in the batch ahead, unchanged."""
+        is_same = ahead.n_id_dict.get(node_type) is ids
+        return is_same and _version(ids) == self._versions[node_type]
 
     def _open_rows(self) -> Features:
         if self.opened is None or self.opened.is_forked:
             opens = open_feature_sets if self.store.is_typed else open_features
             self.opened = opens(self.store, self._cache, self._storage)
+            self._planning = threading.Lock()  # a thread of the parent may have held the other
         return self.opened
 
     def _ids(self, node_type: str, attr: TensorAttr) -> Tensor:
@@ -199,8 +215,16 @@ class FeatureStore(PygFeatureStore):
         in memory."""
         index, nodes = attr.index, self.store.nodes(node_type)
         if not (_is_all(index) or isinstance(index, slice)):
-            given = torch.as_tensor([index] if isinstance(index, Integral) else index)
-            return given.nonzero().view(-1) if given.dtype == torch.bool else as_int64(given)
+            given = torch.as_tensor(index)
+            given = given.view(-1) if given.dim() == 0 else given
+            if given.dtype != torch.bool:
+                return as_int64(given)
+            if given.shape != (nodes.num_nodes,):
+                raise IndexError(
+                    f"index: expected a mask of {nodes.num_nodes} nodes of type {node_type}, got "
+                    f"{list(given.shape)}"
+                )
+            return given.nonzero().view(-1)
         ids = torch.arange(nodes.num_nodes)
         ids = ids if _is_all(index) else ids[index]
         if attr.attr_name == X and nodes.features is not None:
@@ -239,6 +263,11 @@ class FeatureStore(PygFeatureStore):
 
     def _refuse(self, node_type: str, attr: TensorAttr) -> bool:
         return refuse(self.store, f"{attr.attr_name} of nodes of type {node_type}")
+
+
+def _version(ids: Tensor) -> int:
+    """A number that changes with each write to ``ids``, but of those of inference mode."""
+    return 0 if ids.is_inference() else ids._version
 
 
 def _names_of(nodes: NodeData) -> list[str]:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 
+from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
 from lsm.links.negative_sampling import NegativeSampling
 from lsm.loader.inputs import InputNodes, find_inputs, is_mask
@@ -103,9 +105,10 @@ def parts(
     input_type, nodes = find_inputs(store, input_nodes)
     input_id = nodes if is_mask(input_nodes) else None
     loader = NeighborLoader(store, num_neighbors, (input_type, nodes), batch_size, **options)
+    times = options.get("input_time")
     given = {name: options[name] for name in _OF_SAMPLER if name in options}
     rows = FeatureStore(store, storage=options.get("storage"))
-    ahead = BatchesAhead(loader, input_id)
+    ahead = BatchesAhead(loader)
     sampler = SamplerAhead(
         store, num_neighbors, ahead, loader, rows, input_type, edge_ids=edge_ids, **given
     )
@@ -113,7 +116,7 @@ def parts(
         "data": (rows, PygGraph(store)),
         "node_sampler": sampler,
         "input_nodes": (input_type, nodes) if store.is_typed else nodes,
-        "input_time": options.get("input_time"),
+        "input_time": None if times is None else as_int64(torch.as_tensor(times)),
         "input_id": input_id,
         "batch_sampler": ahead,
         "transform": EdgeValues(store, transform) if edge_ids else transform,
@@ -163,7 +166,10 @@ def link_parts(
     rows = FeatureStore(store, storage=options.get("storage"))
     ahead = BatchesAhead(loader)
     sampler = SamplerAhead(
-        store, num_neighbors, ahead, loader, rows, edges.edge_type, edge_ids=edge_ids, **given
+        *(store, num_neighbors, ahead, loader, rows, edges.edge_type),
+        neg_sampling=negatives,
+        edge_ids=edge_ids,
+        **given,
     )
     arguments = {
         "data": (rows, PygGraph(store)),

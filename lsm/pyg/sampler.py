@@ -126,9 +126,19 @@ class Sampler(BaseSampler):
             Their subgraph; of a store with types, with all types.
 
         Raises:
-            ValueError: A seed is no node or is repeated, or the topology is corrupt.
+            ValueError: A seed is no node or is repeated, the type is unknown, or the topology is
+                corrupt.
         """
-        batch = self._sample_nodes(index)
+        input_type = index.input_type
+        if input_type is None and not self.store.is_typed:
+            input_type = self.store.node_types[0]
+        if input_type not in self.store.node_types:
+            known = ", ".join(self.store.node_types)
+            raise ValueError(
+                f"input_nodes: expected ids of a type, (type, ids), of {known}, got type "
+                f"{input_type!r}"
+            )
+        batch = self._sample_nodes(input_type, index)
         return to_output(batch, index.input_id, edge_ids=self._edge_ids)
 
     def sample_from_edges(
@@ -146,20 +156,30 @@ class Sampler(BaseSampler):
         Raises:
             ValueError: An end is no node, no negative is possible, or the topology is corrupt.
         """
-        batch = self._sample_links(index, neg_sampling)
+        edge_type = index.input_type
+        if edge_type is None and not self.store.is_typed:
+            edge_type = self.store.edge_types[0]
+        if edge_type not in self.store.edge_types:
+            known = ", ".join(map(str, self.store.edge_types))
+            raise ValueError(
+                f"edge_label_index: expected links of a type, (type, pairs), of {known}, got type "
+                f"{edge_type!r}"
+            )
+        batch = self._sample_links(edge_type, index, neg_sampling)
         return to_output(batch, index.input_id, edge_ids=self._edge_ids)
 
-    def _sample_nodes(self, index: NodeSamplerInput) -> Batch:
-        input_type = index.input_type or self.store.node_types[0]
+    def _sample_nodes(self, input_type: str, index: NodeSamplerInput) -> Batch:
         times = find_seed_times(self.store, input_type, index.node, self._drawing, index.time)
         seeds = SeedBatch(BatchName(_seed()), torch.arange(len(index.node)), index.node, times)
         batches = self._node_batches(input_type)
         return batches.make(seeds, batches.sample(seeds), None, {})
 
     def _sample_links(
-        self, index: EdgeSamplerInput, neg_sampling: PygNegativeSampling | None
+        self,
+        edge_type: EdgeType,
+        index: EdgeSamplerInput,
+        neg_sampling: PygNegativeSampling | None,
     ) -> Batch:
-        edge_type = self.store.edge_types[0] if index.input_type is None else index.input_type
         if (index.time is None) != (self._drawing.time_attr is None):
             raise ValueError(
                 f"edge_label_time: expected a time for each link with time_attr={TIME!r}, and only "

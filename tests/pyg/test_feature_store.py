@@ -3,6 +3,7 @@
 import logging
 import multiprocessing
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -91,6 +92,8 @@ def test_other_indices_are_those_of_tensors(graph, path):
         assert torch.equal(store["author", "x", slice(-3, None)], x[-3:])
         assert torch.equal(store["author", "x", np.array([4], np.int32)], x[[4]])
         assert torch.equal(store["author", "x", 7], x[7])
+        assert torch.equal(store["author", "x", torch.tensor(7)], x[7])
+        assert torch.equal(store["paper", "y", np.int64(7)], graph["paper"].y[7])
         assert torch.equal(store["author", "x", x[:, 0] > 50], x[x[:, 0] > 50])
         assert torch.equal(store["paper", "y", 3], graph["paper"].y[3])
         assert isinstance(
@@ -148,6 +151,37 @@ def test_a_graph_without_types_has_the_group_none(graph, plain):
 def test_bad_requests_are_errors(path, request_of, error, told):
     with lsm.pyg.FeatureStore(path) as store, pytest.raises(error, match=told):
         store[request_of]
+
+
+@pytest.mark.parametrize("length", [2, 61])
+def test_a_mask_is_of_all_nodes(path, length):
+    mask = torch.zeros(length, dtype=torch.bool)
+    with lsm.pyg.FeatureStore(path) as store:
+        for name in ("x", "y"):
+            with pytest.raises(IndexError, match="expected a mask of 60 nodes of type paper"):
+                store["paper", name, mask]
+
+
+@pytest.mark.parametrize("policy", ["lru", "lookahead"])
+def test_threads_share_a_cache(graph, path, policy):
+    cache = {"policy": policy, "bytes": "200B"}
+    draws = [torch.Generator().manual_seed(number) for number in range(4)]
+
+    def read(draw):
+        for _ in range(50):
+            index = torch.randint(25, (9,), generator=draw)
+            names = ("paper", "author")
+            rows = store.multi_get_tensor([TensorAttr(name, "x", index) for name in names])
+            for name, own in zip(names, rows, strict=True):
+                assert torch.equal(own, graph[name].x[index])
+
+    with (
+        lsm.pyg.FeatureStore(path, storage={"engine": "posix"}, cache=cache) as store,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        store["paper", "x", 0]
+        for done in [threads.submit(read, draw) for draw in draws]:
+            done.result(60)
 
 
 def test_rows_that_do_not_fit_in_memory_are_an_error(path, monkeypatch):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.nn import GraphSAGE, SAGEConv, to_hetero
+from torch_geometric.sampler import NegativeSampling
 from torch_geometric.utils import trim_to_layer
 
 import lsm
@@ -207,6 +208,132 @@ def test_nodes_that_a_transform_changes_are_read(stores):
         for batch in NodeLoader(**parts, transform_sampler_output=first_nodes):
             assert torch.equal(batch.x, whole.x[batch.n_id])
             assert torch.equal(batch.edge_attr, whole.edge_attr[batch.e_id])
+
+
+def test_nodes_that_a_transform_changes_in_place_are_read(stores):
+    for kind, nodes in (("plain", "train"), ("typed", "paper")):
+        store = stores[kind]
+        whole = store.to_pyg()
+
+        def reverse(output, kind=kind):
+            for node in (output.node,) if kind == "plain" else output.node.values():
+                node.copy_(node.flip(0))
+            return output
+
+        with lsm.pyg.parts(store, [3], nodes, 16, cache=CACHES["lookahead"]) as parts:
+            for batch in NodeLoader(**parts, transform_sampler_output=reverse):
+                own = batch if kind == "plain" else batch["paper"]
+                expected = whole if kind == "plain" else whole["paper"]
+                assert torch.equal(own.x, expected.x[own.n_id])
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_batches_can_be_made_without_gradients(stores, mode):
+    store = stores["typed"]
+    with mode(), lsm.pyg.parts(store, [3, 2], "paper", 16) as parts:
+        for batch in NodeLoader(**parts):
+            x = store.to_pyg()["author"].x
+            assert torch.equal(batch["author"].x, x[batch["author"].n_id])
+        assert parts["data"][0].opened is None
+
+
+def test_seeds_that_replace_those_of_parts_are_sampled(stores, caplog):
+    store = stores["plain"]
+    with lsm.pyg.parts(store, [3], torch.arange(20), 5) as parts:
+        batch = next(iter(NodeLoader(**{**parts, "input_nodes": torch.arange(40, 60)})))
+        assert batch.n_id[:5].tolist() == [*range(40, 45)]
+        assert torch.equal(batch.x, store.to_pyg().x[batch.n_id])
+    assert "was prepared ahead for other seeds" in caplog.text
+    with lsm.pyg.parts(stores["typed"], [3], "paper", 5, time_attr="time") as parts:
+        given = {**parts, "input_time": torch.full((200,), 4)}
+        assert next(iter(NodeLoader(**given)))["paper"].seed_time.tolist() == [4] * 5
+        given["input_nodes"] = ("author", torch.arange(200) % 90)
+        authors = next(iter(NodeLoader(**given)))["author"]
+        assert authors.n_id[: authors.batch_size].tolist() == [*range(5)]
+
+
+OTHER_LINKS = {
+    "links": {"edge_label_index": (None, torch.arange(40, 80).view(2, 20))},
+    "labels": {"edge_label": torch.arange(20)},
+    "negatives": {"neg_sampling": "binary"},
+    "triplets": {"neg_sampling": "triplet"},
+    "no negatives": {"neg_sampling": None},
+    "amount": {"neg_sampling": ("binary", 3)},
+    "weights": {"neg_sampling": NegativeSampling("binary", 2, torch.ones(300))},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_LINKS)
+def test_links_that_replace_those_of_parts_are_sampled(stores, caplog, kind):
+    store, pairs = stores["plain"], torch.arange(40).view(2, 20)
+    has_none = kind in ("negatives", "triplets", "labels")
+    given = {} if has_none else {"neg_sampling": ("binary", 2)}
+    with lsm.pyg.link_parts(store, [3], pairs, batch_size=5, **given) as parts:
+        arguments = {**parts, **OTHER_LINKS[kind]}
+        batch = next(iter(LinkLoader(**arguments)))
+    data = lsm.pyg.FeatureStore(store), lsm.pyg.GraphStore(store)
+    names = ("edge_label_index", "edge_label", "neg_sampling")
+    plain = {name: arguments[name] for name in names} | {"transform": lsm.pyg.EdgeValues(store)}
+    theirs = LinkLoader(data, lsm.pyg.Sampler(store, [3]), **plain)([*range(5)])
+    assert set(batch.keys()) == set(theirs.keys())
+    for name in {"edge_label_index", "edge_label", "src_index", "dst_neg_index"} & set(
+        batch.keys()
+    ):
+        assert batch[name].shape == theirs[name].shape, name
+    if kind == "labels":
+        assert torch.equal(batch.edge_label, theirs.edge_label)
+    if "edge_label_index" in batch:
+        links = arguments["edge_label_index"][1][:, :5]
+        assert torch.equal(batch.n_id[batch.edge_label_index[:, :5]], links)
+    assert "was prepared ahead for other seeds" in caplog.text
+
+
+def test_negatives_that_are_alike_are_those_ahead(stores, caplog):
+    pairs, weight = torch.arange(40).view(2, 20), torch.ones(300)
+    given = NegativeSampling("binary", 2, weight, weight)
+    with lsm.pyg.link_parts(stores["plain"], [3], pairs, neg_sampling=given) as parts:
+        alike = NegativeSampling("binary", 2, weight.clone(), weight)
+        next(iter(LinkLoader(**{**parts, "neg_sampling": alike})))
+    assert caplog.text == ""
+
+
+def test_a_pass_that_is_counted_ends_with_its_last_batch(stores):
+    """Lightning takes as many batches as there are, and does not ask for one more."""
+    store = stores["plain"]
+    with (
+        lsm.pyg.parts(store, [3], "train", 16, cache=CACHES["pool"]) as parts,
+        lsm.pyg.parts(store, [3], "valid", 16, features=parts.loader.features) as valid,
+    ):
+        loader, validation, passes = NodeLoader(**parts), NodeLoader(**valid), []
+        for _ in range(2):
+            passes.append(iter(loader))
+            for _ in range(len(loader)):
+                next(passes[-1])
+            seen = torch.cat([batch.n_id[: batch.batch_size] for batch in validation])
+            assert torch.equal(seen, store.split("valid"))
+
+
+def test_an_older_pass_leaves_the_batch_of_a_newer_one(stores):
+    with lsm.pyg.parts(stores["plain"], [3], "train", 16, shuffle=True) as parts:
+        ahead = parts["batch_sampler"]
+        older, newer = iter(ahead), iter(ahead)
+        next(older)
+        assert ahead.take().epoch == 0
+        next(newer)
+        older.close()
+        assert ahead.take().epoch == 1
+        next(newer)
+        newer.close()
+        assert ahead.take() is None
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.tolist, torch.Tensor.numpy])
+def test_times_of_seeds_may_be_lists_and_arrays(stores, form):
+    times = torch.arange(4) + 2
+    nodes, options = ("paper", torch.arange(4)), {"time_attr": "time"}
+    with lsm.pyg.parts(stores["typed"], [2], nodes, input_time=form(times), **options) as parts:
+        batch = next(iter(NodeLoader(**parts)))
+    assert torch.equal(batch["paper"].seed_time, times)
 
 
 def test_an_epoch_that_is_left_ends_its_work(stores):

@@ -360,6 +360,28 @@ def test_bad_seeds_are_errors(stores, nodes, told):
         loader(list(range(len(nodes))))
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"), [("typed", torch.arange(5)), ("plain", ("paper", torch.arange(5)))]
+)
+def test_seeds_of_no_type_are_an_error(stores, kind, given):
+    store = stores[kind]
+    for options in ({}, {"disjoint": True}):
+        loader = NodeLoader(data_of(store), lsm.pyg.Sampler(store, [2], **options), given)
+        with pytest.raises(ValueError, match="input_nodes: expected ids of a type"):
+            loader([0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "edge_type"),
+    [("typed", None), ("typed", ("paper", "is", "topic")), ("plain", CITES)],
+)
+def test_links_of_no_type_are_an_error(stores, kind, edge_type):
+    store, pairs = stores[kind], torch.zeros(2, 4, dtype=torch.int64)
+    loader = LinkLoader(data_of(store), lsm.pyg.Sampler(store, [2]), (edge_type, pairs))
+    with pytest.raises(ValueError, match="edge_label_index: expected links of a type"):
+        loader([0])
+
+
 def test_times_of_links_come_with_time_attr(stores):
     store = stores["plain"]
     loader = LinkLoader(
