@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
 
+from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
 from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch
@@ -149,7 +150,7 @@ class SamplerAhead(Sampler):
             return (
                 input_type == self._kind
                 and seeds is not None
-                and torch.equal(seeds[: batch.batch_size], index.node)
+                and torch.equal(seeds[: batch.batch_size], as_int64(index.node))
                 and (index.time is None or _equal(batch.seed_time, index.time))
             )
 
@@ -167,7 +168,9 @@ class SamplerAhead(Sampler):
             links = seeds.edges
             return (
                 edge_type == self._kind
-                and torch.equal(links.ends[:, places], torch.stack((index.row, index.col)))
+                and torch.equal(
+                    links.ends[:, places], as_int64(torch.stack((index.row, index.col)))
+                )
                 and _equal(links.labels, index.label, places)
                 and _equal(links.times, index.time, places)
                 and _are_alike(self._neg_sampling, neg_sampling)

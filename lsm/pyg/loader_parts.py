@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,21 +108,22 @@ def parts(
     loader = NeighborLoader(store, num_neighbors, (input_type, nodes), batch_size, **options)
     times = options.get("input_time")
     given = {name: options[name] for name in _OF_SAMPLER if name in options}
-    rows = FeatureStore(store, storage=options.get("storage"))
-    ahead = BatchesAhead(loader)
-    sampler = SamplerAhead(
-        store, num_neighbors, ahead, loader, rows, input_type, edge_ids=edge_ids, **given
-    )
-    arguments = {
-        "data": (rows, PygGraph(store)),
-        "node_sampler": sampler,
-        "input_nodes": (input_type, nodes) if store.is_typed else nodes,
-        "input_time": None if times is None else as_int64(torch.as_tensor(times)),
-        "input_id": input_id,
-        "batch_sampler": ahead,
-        "transform": EdgeValues(store, transform) if edge_ids else transform,
-    }
-    return Parts(loader, arguments)
+    with _closed_on_error(loader):
+        rows = FeatureStore(store, storage=options.get("storage"))
+        ahead = BatchesAhead(loader)
+        sampler = SamplerAhead(
+            store, num_neighbors, ahead, loader, rows, input_type, edge_ids=edge_ids, **given
+        )
+        arguments = {
+            "data": (rows, PygGraph(store)),
+            "node_sampler": sampler,
+            "input_nodes": (input_type, nodes) if store.is_typed else nodes,
+            "input_time": None if times is None else as_int64(torch.as_tensor(times)),
+            "input_id": input_id,
+            "batch_sampler": ahead,
+            "transform": EdgeValues(store, transform) if edge_ids else transform,
+        }
+        return Parts(loader, arguments)
 
 
 def link_parts(
@@ -159,29 +161,40 @@ def link_parts(
     _check_options("link_parts", options)
     negatives = _negatives(options)
     loader = LinkNeighborLoader(store, num_neighbors, edge_label_index, **options)
-    seeds = loader.parts.seeds
-    assert isinstance(seeds, LinkSeeds), "the loader is one of links"
-    edges = seeds.edges
     given = {name: options[name] for name in _OF_LINK_SAMPLER if name in options}
-    rows = FeatureStore(store, storage=options.get("storage"))
-    ahead = BatchesAhead(loader)
-    sampler = SamplerAhead(
-        *(store, num_neighbors, ahead, loader, rows, edges.edge_type),
-        neg_sampling=negatives,
-        edge_ids=edge_ids,
-        **given,
-    )
-    arguments = {
-        "data": (rows, PygGraph(store)),
-        "link_sampler": sampler,
-        "edge_label_index": (edges.edge_type if store.is_typed else None, edges.ends),
-        "edge_label": edges.labels,
-        "edge_label_time": edges.times,
-        "neg_sampling": negatives,
-        "batch_sampler": ahead,
-        "transform": EdgeValues(store, transform) if edge_ids else transform,
-    }
-    return Parts(loader, arguments)
+    with _closed_on_error(loader):
+        seeds = loader.parts.seeds
+        assert isinstance(seeds, LinkSeeds), "the loader is one of links"
+        edges = seeds.edges
+        rows = FeatureStore(store, storage=options.get("storage"))
+        ahead = BatchesAhead(loader)
+        sampler = SamplerAhead(
+            *(store, num_neighbors, ahead, loader, rows, edges.edge_type),
+            neg_sampling=negatives,
+            edge_ids=edge_ids,
+            **given,
+        )
+        arguments = {
+            "data": (rows, PygGraph(store)),
+            "link_sampler": sampler,
+            "edge_label_index": (edges.edge_type if store.is_typed else None, edges.ends),
+            "edge_label": edges.labels,
+            "edge_label_time": edges.times,
+            "neg_sampling": negatives,
+            "batch_sampler": ahead,
+            "transform": EdgeValues(store, transform) if edge_ids else transform,
+        }
+        return Parts(loader, arguments)
+
+
+@contextmanager
+def _closed_on_error(loader: Loader) -> Iterator[None]:
+    """Closes ``loader`` if an error leaves the block."""
+    try:
+        yield
+    except BaseException:
+        loader.close()
+        raise
 
 
 def _negatives(options: dict[str, Any]) -> PygNegativeSampling | None:

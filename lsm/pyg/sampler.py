@@ -15,6 +15,7 @@ from torch_geometric.sampler import (
 )
 from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 
+from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits
 from lsm.graph.types import EdgeType
@@ -169,8 +170,9 @@ class Sampler(BaseSampler):
         return to_output(batch, index.input_id, edge_ids=self._edge_ids)
 
     def _sample_nodes(self, input_type: str, index: NodeSamplerInput) -> Batch:
-        times = find_seed_times(self.store, input_type, index.node, self._drawing, index.time)
-        seeds = SeedBatch(BatchName(_seed()), torch.arange(len(index.node)), index.node, times)
+        nodes = as_int64(index.node)
+        times = find_seed_times(self.store, input_type, nodes, self._drawing, index.time)
+        seeds = SeedBatch(BatchName(_seed()), torch.arange(len(nodes)), nodes, times)
         batches = self._node_batches(input_type)
         return batches.make(seeds, batches.sample(seeds), None, {})
 
@@ -185,7 +187,8 @@ class Sampler(BaseSampler):
                 f"edge_label_time: expected a time for each link with time_attr={TIME!r}, and only "
                 "with it"
             )
-        edges = LinkEdges(edge_type, torch.stack((index.row, index.col)), index.label, index.time)
+        ends = as_int64(torch.stack((index.row, index.col)))
+        edges = LinkEdges(edge_type, ends, index.label, index.time)
         source = LinkSeeds(
             edges,
             NegativeSampling.cast(neg_sampling),

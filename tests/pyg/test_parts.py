@@ -389,9 +389,13 @@ def test_a_failed_read_reaches_the_loop(stores, tmp_path):
         ({"sampling": "ladies"}, ValueError, "expected neighbor or labor, got ladies"),
     ],
 )
-def test_bad_options_are_errors(stores, options, error, told):
+def test_bad_options_are_errors(stores, options, error, told, monkeypatch):
+    opened = []
+    closes = lsm.NeighborLoader.close
+    monkeypatch.setattr(lsm.NeighborLoader, "close", lambda loader: opened.append(closes(loader)))
     with pytest.raises(error, match=told):
         lsm.pyg.parts(stores["plain"], [2], "train", **options)
+    assert len(opened) == ("sampling" in options)  # the others fail before a loader is open
 
 
 @pytest.mark.parametrize("kind", ["joint", "inbatch"])

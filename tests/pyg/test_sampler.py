@@ -394,6 +394,21 @@ def test_times_of_links_come_with_time_attr(stores):
         loader([0])
 
 
+def test_seeds_of_32_bits_are_ids(stores):
+    store = stores["plain"]
+    sampler, nodes = lsm.pyg.Sampler(store, [-1]), torch.arange(9)
+    batches = [
+        NodeLoader(data_of(store), sampler, each)([*range(9)]) for each in (nodes, nodes.int())
+    ]
+    assert_same_data(*batches)
+    pairs = torch.arange(8).view(2, 4)
+    links = [
+        LinkLoader(data_of(store), sampler, (None, each), neg_sampling=None)([*range(4)])
+        for each in (pairs, pairs.int())
+    ]
+    assert_same_data(*links)
+
+
 def test_a_pickle_samples_alike(stores):
     store = stores["typed"]
     sampler = lsm.pyg.Sampler(store, {each: [2] for each in store.edge_types}, sampling="labor")
