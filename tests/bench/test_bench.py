@@ -113,7 +113,8 @@ def test_training(bench, store):
 
 
 def test_loop_profile(bench):
-    options = ["--nodes", 3000, "--batch-size", 100, "--iters", 5, "--warmup", 2, "--rounds", 1]
+    # More iterations than are sampled ahead, so that some are sampled meanwhile.
+    options = ["--nodes", 3000, "--batch-size", 100, "--iters", 25, "--warmup", 2, "--rounds", 1]
     found = bench("loop_profile.py", *options, "--top", 1000)["loop_profile"]
     took = sum(each["us"] for each in found["functions"])
     assert took == pytest.approx(found["python_us_per_iteration"], rel=0.05)
