@@ -118,8 +118,8 @@ class GraphStore:
         ``edge_time``). Everything may be missing but ``edge_index``. A warning names attributes
         that are not kept.
 
-        Edges get the order of ``EdgeData``: by destination, then by time where there is one, then
-        as in ``edge_index``.
+        Edges get the order of ``EdgeData``: by destination, then by the time of the edge or else of
+        its source, where there is one, then as in ``edge_index``.
 
         Args:
             data: A ``Data``, which makes a store without types, or a ``HeteroData``.

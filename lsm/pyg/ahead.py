@@ -184,7 +184,8 @@ class SamplerAhead(Sampler):
         if batch is not None and not is_asked_for(batch):
             self._ahead.tell(
                 f"batch {batch.iteration} was prepared ahead for other seeds, and is sampled and "
-                "read again; give all that lsm.pyg.parts returns to one loader, unchanged"
+                f"read again; batch_sampler covers its own {self._seeds.num_seeds} seeds alone: "
+                "call lsm.pyg.parts anew for others, and give one loader all that it returns"
             )
             batch = None
         self._rows_to.expect(batch)

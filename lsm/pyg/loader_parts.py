@@ -27,6 +27,7 @@ from lsm.pyg.graph_store import GraphStore as PygGraph
 from lsm.sampler.typed_neighbor import NumNeighbors
 
 _OF_SAMPLER = ("disjoint", "time_attr", "temporal_strategy", "weight_attr", "sampling")
+_OF_PYG = ("transform_sampler_output", "custom_cls", "pin_memory", "pin_memory_device")
 _OF_LINK_SAMPLER = (*_OF_SAMPLER, "exclude_seed_edges", "reverse_type", "links")
 
 
@@ -213,7 +214,14 @@ def _negatives(options: dict[str, Any]) -> PygNegativeSampling | None:
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
-    """Raises TypeError for options that give batches of lsm another form or another sampler."""
+    """Raises TypeError for options of PyG's loader alone, and for those that give batches of lsm
+    another form or another sampler."""
+    for option in _OF_PYG:
+        if option in options:
+            raise TypeError(
+                f"{name}: {option} is for PyG's loader, next to what {name} returns: "
+                f"NodeLoader(**parts, {option}=...), or LinkLoader"
+            )
     for option in ("as_pyg", "as_dgl", "sampler"):
         if option in options:
             raise TypeError(f"{name}: {option}: PyG's loader makes the batches, by node_sampler")

@@ -167,6 +167,8 @@ def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> tor
     if isinstance(input_nodes, str):
         return store.split(input_nodes)
     nodes = as_int64(torch.as_tensor(input_nodes))
+    if nodes.shape == (0,) and nodes.is_floating_point():
+        nodes = nodes.long()  # an empty list
     if nodes.dtype == torch.bool:
         if list(nodes.shape) != [store.num_nodes]:
             raise ValueError(

@@ -244,6 +244,7 @@ def test_seeds_that_replace_those_of_parts_are_sampled(stores, caplog):
         assert batch.n_id[:5].tolist() == [*range(40, 45)]
         assert torch.equal(batch.x, store.to_pyg().x[batch.n_id])
     assert "was prepared ahead for other seeds" in caplog.text
+    assert "covers its own 20 seeds alone: call lsm.pyg.parts anew" in caplog.text
     with lsm.pyg.parts(stores["typed"], [3], "paper", 5, time_attr="time") as parts:
         given = {**parts, "input_time": torch.full((200,), 4)}
         assert next(iter(NodeLoader(**given)))["paper"].seed_time.tolist() == [4] * 5
@@ -386,6 +387,8 @@ def test_a_failed_read_reaches_the_loop(stores, tmp_path):
         ({"sampler": None}, TypeError, "parts: sampler"),
         ({"shufle": True}, TypeError, "unknown argument shufle; did you mean shuffle"),
         ({"num_workers": 2}, TypeError, "num_workers of PyG's loader is not supported"),
+        ({"custom_cls": Data}, TypeError, r"NodeLoader\(\*\*parts, custom_cls=\.\.\.\)"),
+        ({"pin_memory": True}, TypeError, "pin_memory is for PyG's loader, next to what parts"),
         ({"sampling": "ladies"}, ValueError, "expected neighbor or labor, got ladies"),
     ],
 )
@@ -403,6 +406,27 @@ def test_negatives_that_pyg_lacks_are_an_error(stores, kind):
     negatives = {"mode": "triplet", "kind": kind}
     with pytest.raises(ValueError, match="neg_sampling: expected kind uniform without nodes"):
         lsm.pyg.link_parts(stores["plain"], [2], neg_sampling=negatives)
+
+
+@pytest.mark.parametrize("none", [[], torch.arange(0)])
+def test_no_seeds_are_no_batches(stores, none):
+    with lsm.pyg.parts(stores["plain"], [2], none) as parts:
+        assert list(NodeLoader(**parts)) == []
+
+
+def test_arguments_of_pyg_alone_go_to_its_loader(stores):
+    class Own(Data):
+        pass
+
+    def of_all(output):
+        output.metadata = (output.metadata[0] + 1, None)
+        return output
+
+    arguments = {"custom_cls": Own, "transform_sampler_output": of_all}
+    with lsm.pyg.parts(stores["plain"], [2], "train", 10) as parts:
+        batch = next(iter(NodeLoader(**parts, **arguments)))
+    assert isinstance(batch, Own)
+    assert batch.input_id.tolist() == [*range(1, 11)]
 
 
 class Trimmed(torch.nn.Module):
