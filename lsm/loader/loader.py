@@ -63,7 +63,7 @@ class Loader:
         """
         self._epoch = epoch
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Generator[Any, None, None]:
         """Iterates over the batches of the next epoch, from 0 on: Batches, or their ``form``."""
         epoch, self._epoch = self._epoch, self._epoch + 1
         batches = self.iterate(epoch)

@@ -28,7 +28,7 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
     """The ``batch_sampler`` of a PyG loader: the seeds of each batch, once the batch is prepared.
 
     A Loader samples and reads the batches of an epoch ahead. The seeds of one batch are given, and
-    the batch waits for the sampler, which takes it. Each iteration is the next epoch, from 0 on.
+    the batch waits for the sampler, which takes it. Each iteration is the loader's next epoch.
 
     Args:
         loader: Prepares the batches.
@@ -36,7 +36,6 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._epoch = 0
         self._waiting: tuple[object, Batch] | None = None  # of an iterator
         self._is_told = False
 
@@ -50,7 +49,7 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
         Args:
             epoch: Epoch, from 0.
         """
-        self._epoch = epoch
+        self._loader.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterates over the positions of each batch's seeds among all seeds.
@@ -58,14 +57,13 @@ class BatchesAhead(torch.utils.data.Sampler[list[int]]):
         Raises:
             OSError, TimeoutError, ValueError: As Loader.iterate().
         """
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        batches, count, own = self._loader.iterate(epoch), 0, object()
+        batches, count, own = iter(self._loader), 0, object()
         try:
             for batch in batches:
                 if self._holds(own):
                     break
                 count += 1
-                self._waiting = own, batch
+                self._waiting, epoch = (own, batch), batch.epoch
                 positions = input_id_of(batch).tolist()
                 del batch  # its memory is the consumer's
                 if count == len(self):

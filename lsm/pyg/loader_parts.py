@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 
 from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
+from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling
 from lsm.loader.inputs import InputNodes, find_inputs, is_mask
 from lsm.loader.link_inputs import InputLinks
@@ -53,7 +53,7 @@ class Parts(dict[str, Any]):
         Args:
             epoch: Epoch, from 0.
         """
-        self["batch_sampler"].set_epoch(epoch)
+        self.loader.set_epoch(epoch)
 
     def close(self) -> None:
         """Closes the loader and the feature store."""
@@ -108,23 +108,17 @@ def parts(
     input_id = nodes if is_mask(input_nodes) else None
     loader = NeighborLoader(store, num_neighbors, (input_type, nodes), batch_size, **options)
     times = options.get("input_time")
-    given = {name: options[name] for name in _OF_SAMPLER if name in options}
-    with _closed_on_error(loader):
-        rows = FeatureStore(store, storage=options.get("storage"))
-        ahead = BatchesAhead(loader)
-        sampler = SamplerAhead(
-            store, num_neighbors, ahead, loader, rows, input_type, edge_ids=edge_ids, **given
-        )
-        arguments = {
-            "data": (rows, PygGraph(store)),
-            "node_sampler": sampler,
-            "input_nodes": (input_type, nodes) if store.is_typed else nodes,
-            "input_time": None if times is None else as_int64(torch.as_tensor(times)),
-            "input_id": input_id,
-            "batch_sampler": ahead,
-            "transform": EdgeValues(store, transform) if edge_ids else transform,
-        }
-        return Parts(loader, arguments)
+    given = {name: options[name] for name in _OF_SAMPLER if name in options} | {
+        "edge_ids": edge_ids
+    }
+    return _parts(
+        *(loader, store, num_neighbors, input_type, "node_sampler", given),
+        storage=options.get("storage"),
+        transform=EdgeValues(store, transform) if edge_ids else transform,
+        input_nodes=(input_type, nodes) if store.is_typed else nodes,
+        input_time=None if times is None else as_int64(torch.as_tensor(times)),
+        input_id=input_id,
+    )
 
 
 def link_parts(
@@ -162,40 +156,56 @@ def link_parts(
     _check_options("link_parts", options)
     negatives = _negatives(options)
     loader = LinkNeighborLoader(store, num_neighbors, edge_label_index, **options)
-    given = {name: options[name] for name in _OF_LINK_SAMPLER if name in options}
-    with _closed_on_error(loader):
-        seeds = loader.parts.seeds
-        assert isinstance(seeds, LinkSeeds), "the loader is one of links"
-        edges = seeds.edges
-        rows = FeatureStore(store, storage=options.get("storage"))
-        ahead = BatchesAhead(loader)
-        sampler = SamplerAhead(
-            *(store, num_neighbors, ahead, loader, rows, edges.edge_type),
-            neg_sampling=negatives,
-            edge_ids=edge_ids,
-            **given,
-        )
-        arguments = {
-            "data": (rows, PygGraph(store)),
-            "link_sampler": sampler,
-            "edge_label_index": (edges.edge_type if store.is_typed else None, edges.ends),
-            "edge_label": edges.labels,
-            "edge_label_time": edges.times,
-            "neg_sampling": negatives,
-            "batch_sampler": ahead,
-            "transform": EdgeValues(store, transform) if edge_ids else transform,
-        }
-        return Parts(loader, arguments)
+    seeds = loader.parts.seeds
+    assert isinstance(seeds, LinkSeeds), "the loader is one of links"
+    edges = seeds.edges
+    given = {name: options[name] for name in _OF_LINK_SAMPLER if name in options} | {
+        "edge_ids": edge_ids,
+        "neg_sampling": negatives,
+    }
+    return _parts(
+        *(loader, store, num_neighbors, edges.edge_type, "link_sampler", given),
+        storage=options.get("storage"),
+        transform=EdgeValues(store, transform) if edge_ids else transform,
+        edge_label_index=(edges.edge_type if store.is_typed else None, edges.ends),
+        edge_label=edges.labels,
+        edge_label_time=edges.times,
+        neg_sampling=negatives,
+    )
 
 
-@contextmanager
-def _closed_on_error(loader: Loader) -> Iterator[None]:
-    """Closes ``loader`` if an error leaves the block."""
+def _parts(
+    loader: Loader,
+    store: GraphStore,
+    num_neighbors: NumNeighbors,
+    kind: str | EdgeType,
+    role: str,
+    given: dict[str, Any],
+    *,
+    storage: Any,
+    **arguments: Any,
+) -> Parts:
+    """The parts over ``loader``, which an error closes.
+
+    Args:
+        kind: The type of the seeds.
+        role: The sampler's name among the arguments of PyG's loader.
+        given: Arguments of the sampler.
+        storage: Options of the feature store.
+        **arguments: The other arguments of PyG's loader.
+    """
     try:
-        yield
+        rows = FeatureStore(store, storage=storage)
+        ahead = BatchesAhead(loader)
+        arguments |= {
+            "data": (rows, PygGraph(store)),
+            role: SamplerAhead(store, num_neighbors, ahead, loader, rows, kind, **given),
+            "batch_sampler": ahead,
+        }
     except BaseException:
         loader.close()
         raise
+    return Parts(loader, arguments)
 
 
 def _negatives(options: dict[str, Any]) -> PygNegativeSampling | None:

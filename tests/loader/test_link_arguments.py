@@ -4,16 +4,12 @@ import pytest
 import torch
 
 import lsm
-from tests.support.link_graphs import CITES, pairs_of, plain_graph, typed_graph
+from tests.support.link_graphs import CITES, link_stores, pairs_of, plain_graph
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    path = tmp_path_factory.mktemp("links")
-    return {
-        "plain": lsm.GraphStore.from_pyg(plain_graph(), path / "plain"),
-        "typed": lsm.GraphStore.from_pyg(typed_graph(), path / "typed"),
-    }
+    return link_stores(tmp_path_factory.mktemp("links"))
 
 
 def test_a_plain_topology_takes_times_as_the_store_does(stores):

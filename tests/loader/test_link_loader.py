@@ -11,9 +11,9 @@ from tests.support.link_graphs import (
     NUM_NODES,
     REV_WRITES,
     WRITES,
+    link_stores,
     pairs_of,
     plain_graph,
-    typed_graph,
 )
 from tests.support.pyg_links import Replayed, assert_same_data, pyg_batch
 
@@ -22,11 +22,7 @@ NUM_LINKS = 32
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    path = tmp_path_factory.mktemp("links")
-    return {
-        "plain": lsm.GraphStore.from_pyg(plain_graph(), path / "plain"),
-        "typed": lsm.GraphStore.from_pyg(typed_graph(), path / "typed"),
-    }
+    return link_stores(tmp_path_factory.mktemp("links"))
 
 
 def links_of(store, edge_type):

@@ -322,19 +322,25 @@ def test_links_do_not_see_themselves(stores, edge_type):
         assert (seen == 0) == excludes
 
 
-def test_links_are_sampled_from_the_message_graph(stores, tmp_path):
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_links_are_sampled_from_the_message_graph_of_their_split(stores, tmp_path, split):
     store = stores["plain"]
-    splits = lsm.LinkSplits.make(store, tmp_path / "links", valid=0.2, test=0.2, seed=1)
-    held = {*map(tuple, torch.cat((splits.edges("valid"), splits.edges("test")), 1).t().tolist())}
-    kept = {*map(tuple, splits.edges("train").t().tolist())}
-    sampler = lsm.pyg.Sampler(store, [-1, -1], links=splits)
+    options = {"valid": 0.2, "test": 0.2, "seed": 1, "message_edges": "earlier"}
+    splits = lsm.LinkSplits.make(store, tmp_path / "links", **options)
+    pairs = {
+        name: {*map(tuple, splits.edges(name).t().tolist())} for name in ("train", "valid", "test")
+    }
+    known = pairs["train"] | (pairs["valid"] if split == "test" else set())
+    sampler = lsm.pyg.Sampler(store, [-1, -1], links=splits, split=split, exclude_seed_edges=False)
     for given in (sampler, pickle.loads(pickle.dumps(sampler))):
-        loader = LinkLoader(data_of(store), given, (None, splits.edges("train")), batch_size=16)
+        loader = LinkLoader(data_of(store), given, (None, splits.edges(split)), batch_size=16)
+        sampled = set()
         for batch in loader:
-            pairs = {*map(tuple, batch.n_id[batch.edge_index].t().tolist())}
-            assert not (pairs & held) - kept
+            sampled |= {*map(tuple, batch.n_id[batch.edge_index].t().tolist())}
             stored = store.to_pyg().edge_index[:, batch.e_id]
             assert torch.equal(stored, batch.n_id[batch.edge_index])
+        assert sampled <= known
+        assert split != "test" or sampled & (pairs["valid"] - pairs["train"])
 
 
 @pytest.mark.parametrize(

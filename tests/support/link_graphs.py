@@ -3,6 +3,8 @@
 import torch
 from torch_geometric.data import Data, HeteroData
 
+import lsm
+
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
 REV_WRITES = ("paper", "rev_writes", "author")
 NUM_NODES = 60
@@ -29,6 +31,13 @@ def typed_graph():
     for each in data.edge_types:
         data[each].time = torch.randint(50, (data[each].num_edges,), generator=draw)
     return data
+
+
+def link_stores(path):
+    return {
+        "plain": lsm.GraphStore.from_pyg(plain_graph(), path / "plain"),
+        "typed": lsm.GraphStore.from_pyg(typed_graph(), path / "typed"),
+    }
 
 
 def pairs_of(store, edge_type=None):
