@@ -27,6 +27,8 @@ import lsm
 from common import BATCH_SIZE, FANOUTS, numbers, parser, publish
 from lsm.data.synth import synthesize
 
+WINDOW_BYTES = 1 << 30
+
 
 class PythonTime:
     """CPU time outside native functions, of one thread, by function."""
@@ -126,6 +128,7 @@ def measure(store: lsm.GraphStore, args: argparse.Namespace) -> dict:
         drop_last=True,
         storage={"engine": "io_uring" if args.cache else "memory"},
         cache=cache if args.cache else None,
+        window_bytes=WINDOW_BYTES if args.cache else None,  # as training bounds it
     )
 
     def endless():

@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import Any
@@ -17,7 +16,7 @@ from lsm.core.device import HOST, device_of
 from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.row_source import RowSource
-from lsm.loader.prepared import Prepared, Sample
+from lsm.loader.prepared import Prepared, Sample, Window
 from lsm.loader.rows_in_flight import POLL_SECS, ClosedError, RowsInFlight, RunAhead
 
 
@@ -156,21 +155,23 @@ class Pipeline:
 
     def _run(self) -> None:
         """The reader thread: keeps the samplers busy and starts reads in iteration order."""
-        announced: deque[Prepared] = deque()
+        announced = Window(self._rows.window, self._window_bytes)
         to_sample, to_announce = iter(self._iterations), iter(self._iterations)
         try:
             self._draw_next(to_sample, self._policy.read_ahead.iterations + self._num_samplers)
             while not self._flight.is_closed:
-                while self._has_room(announced):
+                while announced.has_room():
                     iteration = next(to_announce, None)
                     if iteration is None:
                         break
-                    announced.append(self._await(iteration))
+                    prepared = self._await(iteration)
                     self._draw_next(to_sample, 1)
-                    self._announce(announced[-1])
+                    self._announce(prepared)
+                    announced.append(prepared)
+                    del prepared
                 if not announced:
                     return
-                self._start(announced.popleft())
+                self._start(announced.take())
         except ClosedError:
             pass
         except BaseException as error:
@@ -180,13 +181,6 @@ class Pipeline:
     def _announce(self, prepared: Prepared) -> None:
         sample = prepared.sample
         prepared.announced = self._rows.announce(sample.ids, repeats=sample.repeats)
-
-    def _has_room(self, announced: deque[Prepared]) -> bool:
-        """True if one more iteration, of the size of the last, fits the window."""
-        if not announced or self._window_bytes is None:
-            return len(announced) < self._rows.window
-        held = sum(each.window_bytes for each in announced) + announced[-1].window_bytes
-        return len(announced) < self._rows.window and held <= self._window_bytes
 
     def _draw_next(self, to_sample: Iterator[int], count: int) -> None:
         for iteration in islice(to_sample, count):

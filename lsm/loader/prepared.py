@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -70,3 +71,40 @@ class Prepared:
     def window_bytes(self) -> int:
         """Memory in a window, with a planner's metadata of its nodes."""
         return self.sample.num_bytes + WINDOW_ID_BYTES * self.sample.ids.numel()
+
+
+class Window:
+    """The announced batches whose rows are not requested yet, oldest first.
+
+    Args:
+        iterations: Most of them.
+        max_bytes: Most memory of them, but for one; None: no bound.
+    """
+
+    def __init__(self, iterations: int, max_bytes: int | None) -> None:
+        self._iterations, self._max_bytes = iterations, max_bytes
+        self._batches: deque[tuple[Prepared, int]] = deque()  # with their bytes
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def has_room(self) -> bool:
+        """True if one more batch, of the size of the last, fits."""
+        if not self._batches or self._max_bytes is None:
+            return len(self) < self._iterations
+        return (
+            len(self) < self._iterations and self._bytes + self._batches[-1][1] <= self._max_bytes
+        )
+
+    def append(self, prepared: Prepared) -> None:
+        """Adds the next batch."""
+        num_bytes = prepared.window_bytes
+        self._batches.append((prepared, num_bytes))
+        self._bytes += num_bytes
+
+    def take(self) -> Prepared:
+        """Removes the oldest batch. Returns it."""
+        prepared, num_bytes = self._batches.popleft()
+        self._bytes -= num_bytes
+        return prepared
