@@ -201,6 +201,17 @@ def page_locked(tensor: torch.Tensor) -> torch.Tensor:
 _OWN = threading.local()
 
 
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seeds torch's default generators of the host and of ``device``.
+
+    ``torch.manual_seed`` also goes to GPUs of other kinds, where there is no driver, and formats
+    the stack for each: 0.2 ms.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index].manual_seed(seed)
+
+
 @contextmanager
 def copies_to(device: torch.device) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
     """A context with a function that copies tensors of the host to the GPU ``device``, in a stream

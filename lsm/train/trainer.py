@@ -20,7 +20,7 @@ from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
 from lsm.core.counters import READ_AHEAD, SPANS
-from lsm.core.device import memory_errors
+from lsm.core.device import memory_errors, seed_generators
 from lsm.core.profiler import span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
@@ -153,7 +153,7 @@ class Trainer:
         network, step = job.network, job.network.schedule.step_of(batch.iteration)
         # Dropout becomes a function of these four, so that a resumed run draws the same masks.
         key = (settings.seed, batch.epoch, batch.iteration, job.world.rank)
-        torch.manual_seed(native.batch_key(*key))
+        seed_generators(native.batch_key(*key), job.device)
         if batch.iteration == step.start:
             self._step_seeds = sum(map(job.loaders["train"].global_batch_size, step))
             network.optimizer.zero_grad()
