@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lsm.storage.transfers import BLOCK_BYTES
 
@@ -38,7 +39,7 @@ class PartitionLayout:
     def row_bytes(self) -> int:
         return self.width * _FLOAT_BYTES
 
-    @property
+    @cached_property
     def frame_rows(self) -> int:
         """Rows of a frame: those of the largest partition, rounded up to whole blocks."""
         unit = BLOCK_BYTES // math.gcd(BLOCK_BYTES, self.row_bytes)
