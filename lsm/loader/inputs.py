@@ -122,7 +122,8 @@ def find_seed_times(
     data = store.nodes(node_type)
     if not data.has_times:
         raise ValueError(
-            f"input_time: nodes of type {node_type} have no times; give one for each input node"
+            f"time_attr: {store.path}: nodes of type {node_type} have no times; convert with "
+            "node_time.npy or Data.time, leave time_attr out, or give input_time"
         )
     return data.times().index_select(0, nodes)
 

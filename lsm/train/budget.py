@@ -26,6 +26,9 @@ from lsm.train.memory_plan import EXACT, Facts, MemoryPlan
 
 _TOPOLOGY_SHARE = 4  # data.topology=auto: in memory, it takes at most this fraction of the budget
 _WINDOW_SHARE = 4  # and a window this fraction of a budget that grows for explicit sizes
+_SLACK = (
+    2  # the terms are upper bounds: runs that fit have taken no less than this fraction of them
+)
 
 
 def share_out(config: Config, facts: Facts) -> MemoryPlan:
@@ -173,7 +176,8 @@ class _Division:
         )
 
     def _problem(self, terms: dict[str, int], cache: CacheOptions) -> str | None:
-        """The sum, if it exceeds an estimated budget. Raises ValueError if the budget was given."""
+        """The sum, if it exceeds an estimated budget. Raises ValueError if the budget was given, or
+        if no slack of the terms makes up for it."""
         auto = self._config.cache.bytes == "auto" and cache.policy != "none"
         empty = auto and settled(cache.bytes) < self._shape.row_bytes
         if sum(terms.values()) <= self._budget and not empty:
@@ -183,10 +187,11 @@ class _Division:
             f"{sum_in_words(terms)}{' and rows of a cache' if empty else ''}, got "
             f"{format_bytes(self._budget)}"
         )
-        if self._config.memory.bytes == "auto" and not empty:
-            # The terms are upper bounds, so the run may still fit.
+        may_fit = sum(terms.values()) <= _SLACK * max(self._budget, self._facts.available)
+        if self._config.memory.bytes == "auto" and not empty and may_fit:
             return problem
+        links = "links.eval_candidates, " if self._config.train.task == "link" else ""
         raise ValueError(
-            f"{problem}; make it larger, or train.batch_size, sampler.num_neighbors, "
-            "loader.staging_bytes or cache.bytes smaller"
+            f"{problem}; make it larger, or train.batch_size, train.eval.batch_size, {links}"
+            "sampler.num_neighbors, loader.staging_bytes or cache.bytes smaller"
         )

@@ -149,7 +149,7 @@ def test_explicit_sizes_are_left_alone():
 def test_an_automatic_budget_grows_for_explicit_sizes_up_to_what_is_free():
     cache = {"policy": "lookahead", "bytes": 2500 * MIB}
     assert plan(cache=cache).budget > 2500 * MIB
-    assert plan(cache=cache | {"bytes": 9999 * MIB}).budget == FACTS.available
+    assert plan(cache=cache | {"bytes": 5000 * MIB}).budget == FACTS.available
 
 
 def test_the_window_shrinks_and_says_so():
@@ -178,6 +178,18 @@ def test_a_budget_too_small_for_a_batch_is_an_error_with_the_sum():
         plan(facts(400 * MIB), memory={"bytes": "400MiB"})
     for word in ("process 300 MiB", "step 125 MiB", "got 400 MiB", "train.batch_size"):
         assert word in str(caught.value)
+
+
+def test_an_estimated_budget_is_an_error_if_the_sum_is_far_above_the_memory_there_is():
+    above = replace(facts(available=2048 * MIB), step=2048 * MIB)
+    assert "step 2.5 GiB" in plan(above).problem
+    far = replace(above, step=8192 * MIB)
+    with pytest.raises(ValueError, match=r"train\.eval\.batch_size, sampler\.num_neighbors"):
+        plan(far)
+    with pytest.raises(ValueError, match=r"train\.eval\.batch_size, links\.eval_candidates"):
+        plan(far, train={"task": "link"})
+    given = replace(far, budget=20480 * MIB)
+    assert plan(given, memory={"bytes": given.budget}).problem is None
 
 
 def test_a_cache_on_a_gpu_takes_what_the_gpu_has():
