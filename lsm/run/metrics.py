@@ -42,10 +42,10 @@ class JsonLines:
     def __init__(self, path: Path, position: tuple[int, int]) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = _lines_before(path, position) if path.exists() else []
         temporary = path.with_name(f".{path.name}.tmp")
         with _writing_lines(path):
-            temporary.write_text("".join(kept))
+            with open(temporary, "w") as file:
+                file.writelines(_lines_before(path, position))
             os.replace(temporary, path)
         self._file: TextIO = open(path, "a")  # noqa: SIM115 (closed in close)
 
@@ -64,27 +64,30 @@ class JsonLines:
             self._file.close()
 
 
-def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
+def _lines_before(path: Path, position: tuple[int, int]) -> Iterator[str]:
     """Whole lines of iterations before ``position`` (epoch, iteration), and of epochs before it.
 
     ``position`` counts epochs from 0, as checkpoints do. Lines of earlier versions counted so, too;
     they are rewritten to count from 1.
     """
-    kept: list[str] = []
-    first_epoch = 1
-    for line in path.read_text().splitlines(keepends=True):
-        try:
-            record = json.loads(line)
-            if not kept:
-                first_epoch = min(1, record["epoch"])
-            is_step = record["kind"] == "step"
-            at = (record["epoch"] - first_epoch, record["iteration"] if is_step else 0)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            break  # a kill cut this line short; nothing whole follows
-        before = at < position if is_step else at[0] < position[0]
-        if before and line.endswith("\n"):
-            kept.append(json.dumps(record | {"epoch": at[0] + 1}) + "\n")
-    return kept
+    if not path.exists():
+        return
+    first_epoch: int | None = None
+    with open(path) as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+                if first_epoch is None:
+                    first_epoch = min(1, record["epoch"])
+                is_step = record["kind"] == "step"
+                at = (record["epoch"] - first_epoch, record["iteration"] if is_step else 0)
+            except (ValueError, KeyError, TypeError, RecursionError):
+                return  # a kill cut this line short; nothing whole follows
+            before = at < position if is_step else at[0] < position[0]
+            if before and line.endswith("\n"):
+                if first_epoch < 1:
+                    line = json.dumps(record | {"epoch": at[0] + 1}) + "\n"
+                yield line
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
