@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -61,20 +63,36 @@ class ArrayFile:
     def write(self, first_row: int, rows: Tensor) -> None:
         """Writes ``rows`` [n, \\*shape] from ``first_row`` on. Thread-safe. Raises ValueError for
         rows of another shape, which would overwrite others."""
+        self._write_runs([(0, first_row, len(rows))], rows)
+
+    def write_at(self, ids: Tensor, rows: Tensor) -> None:
+        """Writes ``rows`` [n, \\*shape] at rows ``ids`` [n], ascending. As write()."""
+        if not len(ids):
+            return
+        gaps = (ids.diff() != 1).nonzero().view(-1) + 1
+        starts = [0, *gaps.tolist()]
+        counts = (end - start for start, end in pairwise([*starts, len(ids)]))
+        self._write_runs(zip(starts, ids[starts].tolist(), counts, strict=True), rows)
+
+    def _write_runs(self, runs: Iterable[tuple[int, int, int]], rows: Tensor) -> None:
+        """Writes each run of ``rows``: the first of them, its row in the file, and their number."""
         if rows.shape[1:] != self.shape:
             raise ValueError(
                 f"{self.path}: expected rows of shape {list(self.shape)}, got "
                 f"{list(rows.shape[1:])}"
             )
         values = rows.to(self.dtype).contiguous()
-        view = values.numpy().reshape(-1).view(np.uint8).data
-        offset = len(self._header) + first_row * self.row_bytes
-        with explaining_no_room(self.path, len(view), REMEDY):
+        memory = values.numpy().reshape(-1).view(np.uint8).data
+        row_bytes, base = self.row_bytes, len(self._header)
+        with explaining_no_room(self.path, len(memory), REMEDY):
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
             try:
-                while len(view):
-                    done = os.pwrite(descriptor, view, offset)
-                    view, offset = view[done:], offset + done
+                for start, row, count in runs:
+                    view = memory[start * row_bytes : (start + count) * row_bytes]
+                    offset = base + row * row_bytes
+                    while len(view):
+                        done = os.pwrite(descriptor, view, offset)
+                        view, offset = view[done:], offset + done
             finally:
                 os.close(descriptor)
 

@@ -76,10 +76,8 @@ class Sink:
     def write(self, ids: Tensor, rows: Tensor) -> int:
         """Writes ``rows`` [n, width] of nodes ``ids`` [n], ascending. Returns the number of bad
         rows of the outputs."""
-        if self.rows is not None and len(ids):
-            gaps = (ids.diff() != 1).nonzero().view(-1) + 1
-            for run, part in zip(ids.tensor_split(gaps), rows.tensor_split(gaps), strict=True):
-                self.rows.write(int(run[0]), part)
+        if self.rows is not None:
+            self.rows.write_at(ids, rows)
         return max((write(ids, rows) for write in self.writers), default=0)
 
 
