@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,8 @@ def new_figure(
 
 
 def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path: Path) -> None:
-    """Adds title and legend, and writes the figure to ``path`` with each of SUFFIXES."""
+    """Adds title and legend, and writes the figure to ``path`` with each of SUFFIXES. Raises
+    OSError, which names the file, if one cannot be written; a figure there stays as it was."""
     for axis in axes:
         axis.grid(alpha=0.3)
     for axis in axes[1:]:
@@ -50,8 +52,23 @@ def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path:
     )
     figure.suptitle(title)
     for suffix in SUFFIXES:
-        figure.savefig(path.with_suffix(suffix), dpi=120)
+        _write(figure, path.with_suffix(suffix))
         figure.set_layout_engine("none")  # the other files have the layout of the first
+
+
+def _write(figure: Figure, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot write {path} ({error.strerror}); make room there, or choose another place",
+        ) from error
 
 
 def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from lsm.cli import app
 from lsm.run.plot import draw_curves, read_curves
 from lsm.train.trainer import train
-from support.training import config
+from support.training import config, run_forked
 
 STEP = {"kind": "step", "epoch": 1, "iteration": 0, "loss": 2.0}
 EPOCH = {"kind": "epoch", "epoch": 1, "loss": 1.5, "valid_mrr": 0.25, "valid_secs": 1.0}
@@ -52,6 +52,28 @@ def test_several_runs_share_a_picture(tmp_path):
     drawn = (tmp_path / "out.svg").read_text()
     assert f"<!-- {tmp_path}/a, valid -->" in drawn
     assert f"<!-- {tmp_path}/c/a -->" in drawn
+
+
+# No file of more than 2 KiB can be written.
+FULL = """
+import resource, signal
+from lsm.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+main()
+"""
+
+
+def test_a_picture_stays_if_another_cannot_be_written(tmp_path):
+    pytest.importorskip("matplotlib")
+    run, out = write_run(tmp_path / "a", STEP, EPOCH), tmp_path / "out.png"
+    draw_curves([run], out)
+    before = out.read_bytes()
+    done = run_forked("-c", FULL, "plot", str(run), "--out", str(out))
+    assert done.returncode == 1
+    assert f"error: cannot write {out} (File too large); make room there" in done.stderr
+    assert out.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "out.png", "out.svg", "out.pdf"}
 
 
 def test_what_is_no_run_is_named(tmp_path):
