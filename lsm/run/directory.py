@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE_SECS = 5.0
 _POLL_SECS = 0.1
 _LOCK = ".lock"
+_OF_DATA = "meta.json"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -26,7 +27,8 @@ class RunDirectory:
     """Holds ``path`` for this process until close(); rank 0 of a job does.
 
     The lock is flock() on a file inside. The kernel releases it when the process ends, even when it
-    is killed. Raises RuntimeError, which names host and process of the holder, if the lock is held.
+    is killed. Raises RuntimeError, which names host and process of the holder, if the lock is held,
+    and ValueError for the directory of a store.
     """
 
     def __init__(self, path: Path, key: str = "run.dir") -> None:
@@ -66,6 +68,11 @@ class RunDirectory:
         self.close()
 
     def _take(self) -> int:
+        if (self.path / _OF_DATA).exists():
+            raise ValueError(
+                f"{self._key}: {self.path} holds a store or splits ({_OF_DATA}); choose another "
+                f"{self._key}"
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -251,6 +251,13 @@ def test_default_directories_have_the_names_of_config_and_store(tmp_path):
     assert directory(tmp_path / "mine.yaml", "run.dir=x") == "x"
 
 
+def test_a_store_is_no_directory_of_a_run(store):
+    before = content(store)
+    with pytest.raises(ValueError, match=r"run\.dir: .* holds a store .*choose another run\.dir"):
+        train(config(store, store))
+    assert content(store) == before
+
+
 # The disk is full once the run has recorded its start.
 FULL = """
 import resource, signal, sys
