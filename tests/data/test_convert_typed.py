@@ -44,7 +44,8 @@ def source(tmp_path):
         save(tmp_path / "source/nodes" / name, arrays)
     (tmp_path / "source/nodes/topic/num_nodes.txt").write_text("5\n")
     names = [f"{i} é" for i in range(25)]
-    (tmp_path / "source/nodes/author/names.txt").write_text("\n".join(names) + "\n")
+    lines = "\n".join(names) + "\n"
+    (tmp_path / "source/nodes/author/names.txt").write_text(lines, encoding="utf-8-sig")  # a BOM
     for edge_type in data.edge_types:
         of_type = data[edge_type]
         arrays = {f"edge_{key}": of_type.get(f"edge_{key}") for key in ("index", "weight", "attr")}

@@ -207,7 +207,7 @@ def _lines(path: Path) -> list[str] | None:
     if not path.exists():
         return None
     try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected UTF-8 ({error})") from None
 
