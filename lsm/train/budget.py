@@ -11,19 +11,20 @@ from dataclasses import replace
 
 from lsm.cache import memory as cache_memory
 from lsm.cache.division import Share, divide
-from lsm.cache.options import CacheOptions
 from lsm.comm import memory as comm_memory
 from lsm.config.schema import Config
 from lsm.core.memory import Terms
 from lsm.core.option_types import settled
-from lsm.core.units import format_bytes, sum_in_words
+from lsm.core.units import format_bytes
 from lsm.data import memory as data_memory
 from lsm.loader import memory as loader_memory
 from lsm.nn import memory as nn_memory
 from lsm.sampler import memory as sampler_memory
 from lsm.storage import memory as storage_memory
 from lsm.train.memory_plan import EXACT, Facts, MemoryPlan
+from lsm.train.memory_problem import problem_of
 
+_MIB = 1 << 20
 _TOPOLOGY_SHARE = 4  # data.topology=auto: in memory, it takes at most this fraction of the budget
 _WINDOW_SHARE = 4  # and a window this fraction of a budget that grows for explicit sizes
 _SLACK = (
@@ -34,13 +35,21 @@ _SLACK = (
 def share_out(config: Config, facts: Facts) -> MemoryPlan:
     """The shares of ``facts.budget``. Raises ValueError, with the sum, if the budget is too small
     for the explicit sizes of the configuration, or for a single batch."""
-    if config.memory.bytes != "auto":
-        return _Division(config, facts).plan()
-    # Explicit sizes beyond auto's share win, as far as memory is available. Staging grows with the
-    # budget, by an eighth of it.
-    while (least := min(_Division(config, facts).least(), facts.available)) > facts.budget:
-        facts = replace(facts, budget=least)
+    if config.memory.bytes == "auto":
+        # Explicit sizes beyond auto's share win, as far as memory is available.
+        return _Division(config, _grown(config, facts, facts.available)).plan()
     return _Division(config, facts).plan()
+
+
+def _grown(config: Config, facts: Facts, most: int | None = None) -> Facts:
+    """``facts`` with a budget for the explicit sizes and one batch, of at most ``most`` bytes.
+    Staging grows with the budget, by an eighth of it."""
+    while True:
+        least = _Division(config, facts).least()
+        least = least if most is None else min(least, most)
+        if least <= facts.budget:
+            return facts
+        facts = replace(facts, budget=least)
 
 
 class _Division:
@@ -51,7 +60,8 @@ class _Division:
         staging = loader_memory.staging(loader, shape, facts.budget)
         loader = loader.model_copy(update={"staging_bytes": staging})
         self._config = config.model_copy(update={"loader": loader})
-        self._facts, self._shape, self._budget = facts, shape, facts.budget
+        self._given, self._facts = config, facts
+        self._shape, self._budget = shape, facts.budget
         self._score = cache_memory.chosen_score(cache, shape, facts.budget)
         accumulates = config.train.accumulate > 1
         self._common = (
@@ -105,7 +115,7 @@ class _Division:
             libraries=self._facts.libraries,
             choice=choice,
             notes=(share.note,) if share and share.note else (),
-            problem=self._problem(terms, cache),
+            problem=problem_of(self._given, cache, self._facts, terms, enough=self._enough),
         )
 
     def least(self) -> int:
@@ -175,23 +185,13 @@ class _Division:
             gpu_room=self._facts.gpu_room,
         )
 
-    def _problem(self, terms: dict[str, int], cache: CacheOptions) -> str | None:
-        """The sum, if it exceeds an estimated budget. Raises ValueError if the budget was given, or
-        if no slack of the terms makes up for it."""
-        auto = self._config.cache.bytes == "auto" and cache.policy != "none"
-        empty = auto and settled(cache.bytes) < self._shape.row_bytes
-        if sum(terms.values()) <= self._budget and not empty:
+    def _enough(self) -> int | None:
+        """A larger budget, in whole MiB, that has room; None if none is known."""
+        budget = -(-_grown(self._given, self._facts).budget // _MIB) * _MIB
+        if budget <= self._budget:
             return None
-        problem = (
-            f"memory.bytes: expected room for one batch and what is kept beside it: "
-            f"{sum_in_words(terms)}{' and rows of a cache' if empty else ''}, got "
-            f"{format_bytes(self._budget)}"
-        )
-        may_fit = sum(terms.values()) <= _SLACK * max(self._budget, self._facts.available)
-        if self._config.memory.bytes == "auto" and not empty and may_fit:
-            return problem
-        links = "links.eval_candidates, " if self._config.train.task == "link" else ""
-        raise ValueError(
-            f"{problem}; make it larger, or train.batch_size, train.eval.batch_size, {links}"
-            "sampler.num_neighbors, loader.staging_bytes or cache.bytes smaller"
-        )
+        try:
+            _Division(self._given, replace(self._facts, budget=budget)).plan()
+        except ValueError:
+            return None
+        return budget

@@ -1,6 +1,7 @@
 """The memory budget: the sum of its shares, and runs that keep to it."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -178,6 +179,9 @@ def test_a_budget_too_small_for_a_batch_is_an_error_with_the_sum():
         plan(facts(400 * MIB), memory={"bytes": "400MiB"})
     for word in ("process 300 MiB", "step 125 MiB", "got 400 MiB", "train.batch_size"):
         assert word in str(caught.value)
+    (enough,) = re.findall(r"make it larger \((\d+)MiB has room\)", str(caught.value))
+    assert 400 < int(enough) < 2 * 400 + 512
+    assert plan(facts(int(enough) * MIB), memory={"bytes": int(enough) * MIB}).problem is None
 
 
 def test_an_estimated_budget_is_an_error_if_the_sum_is_far_above_the_memory_there_is():
