@@ -198,6 +198,13 @@ def _divide(
     """The options of each type's part of ``cache``, of which ranks may hold different rows."""
     total = int(settled(cache.bytes) * _distinct(share))
     shares = set_shares(total, row_bytes, requests)
+    for name, each in shares.items():
+        if each < row_bytes[name]:
+            raise ValueError(
+                f"cache.bytes: expected room for a row of each type: {name} has rows of "
+                f"{row_bytes[name]} bytes, and its share of {total} bytes is {int(each)}; make it "
+                "larger"
+            )
     return {name: _part_of(cache, each / total) for name, each in shares.items()}
 
 

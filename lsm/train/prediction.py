@@ -137,7 +137,7 @@ def predict(
         model, opened, storage, edges, config = _open(run_or_model, store)
         sampled = _sampled(config, opened, route, num_neighbors)
         if config is not None and world.is_main:
-            _check_route(config, route)
+            _check_route(config, route, of_links=asked.is_any)
         of_links = asked.outputs(model, opened, partial(_nodes, nodes, opened))
         if of_links is None and node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
@@ -226,9 +226,9 @@ def _sampled(
     return Sampled(drawing, config.eval_batch_size, config.train.seed)
 
 
-def _check_route(config: Config, route: str) -> None:
+def _check_route(config: Config, route: str, *, of_links: bool) -> None:
     """Raises ValueError if the route is open, and the model knows the neighbours of a time or of
-    some types alone; warns if the route takes all."""
+    some types alone; warns if the route takes all. Outputs ``of_links`` have exact routes alone."""
     missing = left_out(config)
     if route == "sampled" or (config.sampler.time_attr is None and not missing):
         return
@@ -236,8 +236,10 @@ def _check_route(config: Config, route: str) -> None:
     if config.sampler.time_attr is None:
         problem = f"the run leaves out {missing[0]}, and exact routes take all types of edges"
     if route == "auto":
-        raise ValueError(f"--route: {problem}; give --route sampled, or gather to have them all")
-    logger.warning("--route: %s; --route sampled takes those of the run", problem)
+        remedy = "gather to have them all" if of_links else "sampled, or gather to have them all"
+        raise ValueError(f"--route: {problem}; give --route {remedy}")
+    hint = "" if of_links else "; --route sampled takes those of the run"
+    logger.warning("--route: %s%s", problem, hint)
 
 
 def _prediction(config: Config | None, nodes: NodeData) -> Prediction:
@@ -277,9 +279,12 @@ def _nodes(
                 f"--nodes: {path}: expected ids [n] of integers, got {ids.dtype} {list(ids.shape)}"
             )
         return torch.from_numpy(ids.astype(np.int64))
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):
         return torch.tensor([int(line) for line in lines], dtype=torch.int64)
     if not data.has_names:
         raise ValueError(f"--nodes: {path}: expected ids, as {store.path} has no names of nodes")
-    return torch.tensor(data.find(lines), dtype=torch.int64)
+    try:
+        return torch.tensor(data.find(lines), dtype=torch.int64)
+    except ValueError as error:
+        raise ValueError(f"--nodes: {path}: {error}") from None

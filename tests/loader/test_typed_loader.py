@@ -435,3 +435,9 @@ def test_times_of_seeds_are_of_any_form(store, form):
     ]
     assert torch.equal(found[0].n_id, found[1].n_id)
     assert torch.equal(found[0].seed_time, found[1].seed_time)
+
+
+def test_a_cache_without_room_for_a_row_of_each_type_names_the_type(store):
+    message = r"cache\.bytes: .* has rows of \d+ bytes, and its share of 100 bytes is \d+"
+    with pytest.raises(ValueError, match=message):
+        lsm.NeighborLoader(store, [3, 2], "paper", cache={"policy": "lru", "bytes": 100})
