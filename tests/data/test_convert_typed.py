@@ -182,6 +182,22 @@ def test_bad_arrays_are_named(source, tmp_path, change, message):
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda whole: whole[:-40], r"node_feat\.npy: .*truncated"),
+        (lambda whole: whole[:20], r"node_feat\.npy: "),
+        (lambda whole: b"1 2 3", r"node_feat\.npy: not a \.npy file; save it with numpy\.save"),
+    ],
+)
+def test_a_damaged_array_is_told_without_words_of_pickles(source, tmp_path, content, message):
+    path = source / "nodes/paper/node_feat.npy"
+    path.write_bytes(content(path.read_bytes()))
+    with pytest.raises(ValueError, match=message) as caught:
+        convert_npy(source, tmp_path / "out")
+    assert "pickle" not in str(caught.value)
+
+
 def test_reversed_edges_replace_none(source, tmp_path):
     shutil.copytree(source / "edges/author,writes,paper", source / "edges/paper,rev_writes,author")
     np.save(

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 import torch
 
+from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.left_out import warn_of_unknown
 from lsm.data.convert.write_store import StoreOptions
 from lsm.data.graph_parts import (
@@ -197,7 +198,8 @@ def _array(path: Path) -> np.ndarray | None:
     try:
         array = np.load(path, mmap_mode="c")
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: not a .npy file of numbers ({error})") from None
+        with ArrayFile(path, masks=True):  # its errors have the remedy
+            raise ValueError(f"{path}: not a .npy file of numbers ({error})") from None
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: expected integers or floats, got {array.dtype}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
