@@ -198,9 +198,6 @@ def page_locked(tensor: torch.Tensor) -> torch.Tensor:
     return locked
 
 
-_OWN = threading.local()
-
-
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seeds torch's default generators of the host and of ``device``.
 
@@ -210,6 +207,9 @@ def seed_generators(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index].manual_seed(seed)
+
+
+_OWN = threading.local()
 
 
 @contextmanager

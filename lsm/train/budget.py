@@ -27,9 +27,6 @@ from lsm.train.memory_problem import problem_of
 _MIB = 1 << 20
 _TOPOLOGY_SHARE = 4  # data.topology=auto: in memory, it takes at most this fraction of the budget
 _WINDOW_SHARE = 4  # and a window this fraction of a budget that grows for explicit sizes
-_SLACK = (
-    2  # the terms are upper bounds: runs that fit have taken no less than this fraction of them
-)
 
 
 def share_out(config: Config, facts: Facts) -> MemoryPlan:
