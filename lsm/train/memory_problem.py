@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from lsm.cache import memory as cache_memory
 from lsm.cache.options import CacheOptions
 from lsm.config.schema import Config
 from lsm.core.option_types import settled
@@ -43,7 +44,9 @@ def problem_of(
         f"{sum_in_words(terms)}{' and rows of a cache' if lacks_rows else ''}, got "
         f"{format_bytes(facts.budget)}"
     )
-    may_fit = total <= _SLACK * max(facts.budget, facts.available)
+    # A cache of a size that cannot be has an error of its own, which names its key.
+    upper_bound = total - cache_memory.explicit_bytes(config.cache, facts.shape)
+    may_fit = upper_bound <= _SLACK * max(facts.budget, facts.available)
     if config.memory.bytes == "auto" and not lacks_rows and may_fit:
         return problem
     budget = enough()
