@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A context with the path of a temporary file, which takes the place of ``path`` at its end. An
+    error removes it, and ``path`` stays as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
     """Writes a file of a run atomically: a temporary file, fsync, rename. Makes the directory.
     Raises RuntimeError, which names the file and run.dir, if it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)  # the rename itself

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lsm.core.atomic_file import replacing
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -57,13 +58,9 @@ def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path:
 
 
 def _write(figure: Figure, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        try:
+        with replacing(path) as temporary:
             figure.savefig(temporary, dpi=120, format=path.suffix[1:])
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(
             error.errno,

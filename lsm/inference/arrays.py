@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -63,19 +62,14 @@ class ArrayFile:
     def write(self, first_row: int, rows: Tensor) -> None:
         """Writes ``rows`` [n, \\*shape] from ``first_row`` on. Thread-safe. Raises ValueError for
         rows of another shape, which would overwrite others."""
-        self._write_runs([(0, first_row, len(rows))], rows)
+        self._write_runs([(first_row, first_row + len(rows))], rows)
 
     def write_at(self, ids: Tensor, rows: Tensor) -> None:
         """Writes ``rows`` [n, \\*shape] at rows ``ids`` [n], ascending. As write()."""
-        if not len(ids):
-            return
-        gaps = (ids.diff() != 1).nonzero().view(-1) + 1
-        starts = [0, *gaps.tolist()]
-        counts = (end - start for start, end in pairwise([*starts, len(ids)]))
-        self._write_runs(zip(starts, ids[starts].tolist(), counts, strict=True), rows)
+        self._write_runs(runs_of(ids.numpy()), rows)
 
-    def _write_runs(self, runs: Iterable[tuple[int, int, int]], rows: Tensor) -> None:
-        """Writes each run of ``rows``: the first of them, its row in the file, and their number."""
+    def _write_runs(self, runs: Iterable[tuple[int, int]], rows: Tensor) -> None:
+        """Writes ``rows`` to each run of rows of the file, its first and its end."""
         if rows.shape[1:] != self.shape:
             raise ValueError(
                 f"{self.path}: expected rows of shape {list(self.shape)}, got "
@@ -87,9 +81,9 @@ class ArrayFile:
         with explaining_no_room(self.path, len(memory), REMEDY):
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
             try:
-                for start, row, count in runs:
-                    view = memory[start * row_bytes : (start + count) * row_bytes]
-                    offset = base + row * row_bytes
+                for first, end in runs:
+                    size, offset = (end - first) * row_bytes, base + first * row_bytes
+                    view, memory = memory[:size], memory[size:]
                     while len(view):
                         done = os.pwrite(descriptor, view, offset)
                         view, offset = view[done:], offset + done
@@ -104,3 +98,11 @@ class ArrayFile:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def runs_of(units: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and end of each run of consecutive units."""
+    if len(units):
+        ends = np.append(np.flatnonzero(np.diff(units) != 1), len(units) - 1)
+        starts = np.append(0, ends[:-1] + 1)
+        yield from zip(units[starts].tolist(), (units[ends] + 1).tolist(), strict=True)

@@ -19,9 +19,10 @@ from lsm.core.units import format_bytes
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
+from lsm.inference.arrays import runs_of
 from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, block_edges, make_block
 from lsm.inference.network import BlockLayer
-from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read, runs_of
+from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions

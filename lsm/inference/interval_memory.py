@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lsm.inference.stage import TooLittleMemoryError, runs_of
+from lsm.inference.arrays import runs_of
+from lsm.inference.stage import TooLittleMemoryError
 from lsm.storage.engine import buffers_of
 from lsm.storage.options import StorageOptions
 

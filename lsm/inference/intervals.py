@@ -19,10 +19,10 @@ from torch import Tensor
 from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
-from lsm.inference.arrays import ArrayFile
+from lsm.inference.arrays import ArrayFile, runs_of
 from lsm.inference.interval_memory import IntervalMemory, Needs, enough_with_reads, read_options
 from lsm.inference.reductions import Reduction, StreamedBatch
-from lsm.inference.stage import Finish, Resources, Sink, bytes_read, runs_of, sum_over
+from lsm.inference.stage import Finish, Resources, Sink, bytes_read, sum_over
 from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from lsm import native
 from lsm.graph.types import EdgeType
-from lsm.inference.arrays import ArrayFile
+from lsm.inference.arrays import ArrayFile, runs_of
 from lsm.inference.pair_scores import LEAST_PAIRS, EndFiles, PairScorer
-from lsm.inference.stage import Finish, Resources, SizedStage, runs_of
+from lsm.inference.stage import Finish, Resources, SizedStage
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import Scorer
 

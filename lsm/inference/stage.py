@@ -86,13 +86,6 @@ def bytes_read(storages: Iterable[Storage]) -> int:
     return sum(int(each.stats()["bytes_read"]) for each in storages)
 
 
-def runs_of(units: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and end of each run of consecutive units."""
-    for part in np.split(units, np.flatnonzero(np.diff(units) != 1) + 1):
-        if len(part):
-            yield int(part[0]), int(part[-1]) + 1
-
-
 def sum_over(resources: Resources, work: Callable[[int], int], units: range) -> int:
     """The sum of ``work(unit)`` over ``units``, which the threads take in order. Raises the first
     error of a thread, once all have ended."""

@@ -91,11 +91,11 @@ class Window:
 
     def has_room(self) -> bool:
         """True if one more batch, of the size of the last, fits."""
+        if len(self) >= self._iterations:
+            return False
         if not self._batches or self._max_bytes is None:
-            return len(self) < self._iterations
-        return (
-            len(self) < self._iterations and self._bytes + self._batches[-1][1] <= self._max_bytes
-        )
+            return True
+        return self._bytes + self._batches[-1][1] <= self._max_bytes
 
     def append(self, prepared: Prepared) -> None:
         """Adds the next batch."""

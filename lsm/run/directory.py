@@ -11,6 +11,7 @@ import socket
 import time
 from pathlib import Path
 
+from lsm.data.format import META
 from lsm.run.position import Position
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,6 @@ logger = logging.getLogger(__name__)
 _PATIENCE_SECS = 5.0
 _POLL_SECS = 0.1
 _LOCK = ".lock"
-_OF_DATA = "meta.json"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -68,9 +68,9 @@ class RunDirectory:
         self.close()
 
     def _take(self) -> int:
-        if (self.path / _OF_DATA).exists():
+        if (self.path / META).exists():
             raise ValueError(
-                f"{self._key}: {self.path} holds a store or splits ({_OF_DATA}); choose another "
+                f"{self._key}: {self.path} holds a store or splits ({META}); choose another "
                 f"{self._key}"
             )
         try:
