@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from numbers import Integral
+from pathlib import Path
 
 
 def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
@@ -15,3 +17,12 @@ def whole_number(name: str, value: object, low: int, high: int | None = None) ->
         wanted = f"at least {low}" if high is None else f"{low} to {high}"
         raise ValueError(f"{name}: expected {wanted}, got {number}")
     return number
+
+
+def as_path(name: str, value: object) -> Path:
+    """``value``, if it is a path. Raises TypeError, with ``name``, otherwise."""
+    if isinstance(value, str | os.PathLike):
+        return Path(value)
+    path = getattr(value, "path", None)
+    remedy = "" if path is None else f", which is open; its path is {path}"
+    raise TypeError(f"{name}: expected a path, got {type(value).__name__}{remedy}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -14,9 +16,21 @@ def as_int64(ids: torch.Tensor) -> torch.Tensor:
     return ids.to(torch.int64) if is_integer else ids
 
 
-def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:
-    """``ids`` [N] of any integer type, contiguous, as int64. Raises ValueError for others."""
-    ids = as_int64(ids)
+def as_tensor(name: str, values: Any) -> torch.Tensor:
+    """``values`` as a tensor: one, an array, or a sequence of numbers. An empty one of floats, as
+    an empty list is, becomes int64. Raises ValueError, with ``name``, for others."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name}: expected a tensor of integers, got {values!r:.80}") from None
+    is_empty = tensor.numel() == 0 and tensor.is_floating_point()
+    return tensor.long() if is_empty else tensor
+
+
+def vector_of_ids(ids: Any) -> torch.Tensor:
+    """``ids`` [N] of any integer type, a tensor or a sequence, contiguous, as int64. Raises
+    ValueError for others."""
+    ids = as_int64(as_tensor("ids", ids))
     if ids.dim() != 1 or ids.dtype != torch.int64:
         raise ValueError(f"ids: expected [N] integers, got {list(ids.shape)} {ids.dtype}")
     return ids.contiguous()

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from lsm.core.suggest import close_keys
+from lsm.core.suggest import unknown_argument
 
 _EXPECTED = {
     "int_type": "an integer",
@@ -114,9 +114,7 @@ class Section(BaseModel):
                 nested[inner] = value
                 return
         known = [*cls.model_fields, *(path for _, _, path in _flat_names(cls))]
-        near = close_keys(name, known)
-        hint = f"; did you mean {near[0]}?" if near else f"; expected {', '.join(known)}"
-        raise TypeError(f"{cls.__name__}: unknown option {name}{hint}")
+        raise unknown_argument(cls.__name__, name, known, "option")
 
 
 def is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:

@@ -22,5 +22,23 @@ def close_keys(name: str, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*near, *longer]))
 
 
+def unknown_argument(
+    where: str, name: str, known: Iterable[str], noun: str = "argument"
+) -> TypeError:
+    """The error of ``where`` for an argument ``name`` that is none of those ``known``."""
+    known = list(known)
+    near = close_keys(name, known)
+    hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+    return TypeError(f"{where}: unknown {noun} {name}; {hint}")
+
+
+def require_known(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises TypeError for the first of the ``given`` names of arguments that is not ``known``."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise unknown_argument(where, name, known)
+
+
 def _is_within(words: set[str], others: set[str]) -> bool:
     return words <= others or others <= words

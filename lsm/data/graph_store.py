@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import torch
 
+from lsm.core.arguments import as_path
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.edge_data import EdgeData
@@ -92,8 +93,10 @@ class GraphStore:
         Raises:
             FileNotFoundError: There is no store at ``path``, or a file of it is missing.
             ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
+            TypeError: ``path`` is none, such as a store that is open.
         """
-        store = cls(Path(path), read_graph_meta(Path(path)))
+        path = as_path("path", path)
+        store = cls(path, read_graph_meta(path))
         for name in [each for each in store.meta.files if layout.is_score(each)]:
             if not (store.path / name).exists():
                 logger.warning("%s: missing; `lsm data score` computes it again", store.path / name)
@@ -137,7 +140,7 @@ class GraphStore:
         """
         from lsm.data.pyg import from_pyg
 
-        from_pyg(data, path, keep_order=keep_order, options=options)
+        from_pyg(data, as_path("path", path), keep_order=keep_order, options=options)
         return cls.open(path)
 
     def to_pyg(self) -> Data | HeteroData:

@@ -11,6 +11,8 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from lsm.core import host_memory
+from lsm.core.suggest import require_known
+from lsm.data.convert.write_store import StoreOptions
 from lsm.data.edge_data import EdgeData
 from lsm.data.format import without_scores
 from lsm.data.graph_parts import (
@@ -29,7 +31,6 @@ from lsm.data.write_graph import write_graph
 from lsm.graph.types import EDGE, NODE, EdgeType
 
 if TYPE_CHECKING:
-    from lsm.data.convert.write_store import StoreOptions
     from lsm.data.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def from_pyg(
     data: Data | HeteroData, path: str | Path, *, keep_order: bool, options: StoreOptions
 ) -> None:
     """Writes the store ``path``; see ``GraphStore.from_pyg``."""
+    require_known("from_pyg", options, ("keep_order", *StoreOptions.__annotations__))
     left_out: list[str] = []
     nodes: dict[str, Nodes] = {}
     edges: dict[EdgeType, Edges] = {}

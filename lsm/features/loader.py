@@ -192,8 +192,8 @@ class FeatureLoader(RowSource):
         """Starts reading rows. Does not block.
 
         Args:
-            ids: Node ids, [N] int64 or of a smaller integer type, in any order. Repeats are
-                allowed. If batches are announced, the ids of the oldest.
+            ids: Node ids, [N] int64 or of a smaller integer type, or a list of them, in any order.
+                Repeats are allowed. If batches are announced, the ids of the oldest.
 
         Returns:
             Pending rows, whose ``result()`` gives the rows.

@@ -11,7 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lsm.core.arguments import whole_number
 from lsm.core.ids import as_int64
+from lsm.core.suggest import require_known
 
 _TRIES = 5  # at a node that is not later than its link, as PyG tries
 
@@ -58,10 +60,12 @@ class NegativeSampling:
                 "neg_sampling: kind: expected uniform, degree, joint, inbatch, resident or given, "
                 f"got {self.kind!r}"
             )
-        if self.iterations < 1:
-            raise ValueError(
-                f"neg_sampling: iterations: expected at least 1, got {self.iterations}"
-            )
+        whole_number("neg_sampling: iterations", self.iterations, 1)
+        for name in ("src_weight", "dst_weight", "candidates"):
+            given = getattr(self, name)
+            if not isinstance(given, Tensor | None):
+                kind = type(given).__name__
+                raise TypeError(f"neg_sampling: {name}: expected a tensor, got {kind}")
         amount: Any = self.amount
         if not isinstance(amount, Real):
             raise ValueError(f"neg_sampling: amount: expected a number, got {amount!r}")
@@ -88,7 +92,7 @@ class NegativeSampling:
     @classmethod
     def cast(cls, given: Any) -> NegativeSampling | None:
         """``given`` as PyG takes it: a mode, a tuple or a dict of arguments, or PyG's own object;
-        None: no negatives."""
+        None: no negatives. Raises TypeError, too, for arguments that are none."""
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, str):
@@ -96,6 +100,9 @@ class NegativeSampling:
         if isinstance(given, tuple | list):
             return cls(*given)
         if isinstance(given, Mapping):
+            require_known("neg_sampling", given, cls.__dataclass_fields__)
+            if "mode" not in given:
+                raise TypeError("neg_sampling: expected mode, binary or triplet, in the dict")
             return cls(**given)
         if hasattr(given, "is_triplet"):
             weights = (given.src_weight, given.dst_weight)

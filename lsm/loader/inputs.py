@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lsm.core.ids import as_int64
+from lsm.core.ids import as_int64, as_tensor
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
 from lsm.graph.topology import Topology
@@ -100,7 +100,10 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
 def is_mask(input_nodes: InputNodes) -> bool:
     """True for a mask of nodes."""
     ids = input_nodes[-1] if isinstance(input_nodes, tuple) else input_nodes
-    return not (ids is None or isinstance(ids, str)) and torch.as_tensor(ids).dtype == torch.bool
+    return (
+        not (ids is None or isinstance(ids, str))
+        and as_tensor("input_nodes", ids).dtype == torch.bool
+    )
 
 
 def find_seed_times(
@@ -112,7 +115,7 @@ def find_seed_times(
             raise ValueError(f"input_time: expected time_attr={TIME!r} with it")
         return None
     if given is not None:
-        given = as_int64(torch.as_tensor(given))
+        given = as_int64(as_tensor("input_time", given))
         if given.shape != nodes.shape or given.dtype != torch.int64:
             raise ValueError(
                 f"input_time: expected int64 [{len(nodes)}], one for each input node, got "

@@ -11,6 +11,7 @@ import torch
 from lsm.cache.options import CacheOptions
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits
+from lsm.data.opened import opened
 from lsm.features.sets import Features
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
@@ -20,7 +21,7 @@ from lsm.loader.link_inputs import InputLinks
 from lsm.loader.link_parts import open_link_parts
 from lsm.loader.loader import Loader
 from lsm.loader.pyg_arguments import check_extra_arguments
-from lsm.loader.shared_arguments import form_of, opened, run_ahead
+from lsm.loader.shared_arguments import form_of, run_ahead
 from lsm.sampler.options import Sampling
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology
 from lsm.storage.options import StorageOptions

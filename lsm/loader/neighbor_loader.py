@@ -10,6 +10,7 @@ import torch
 
 from lsm.cache.options import CacheOptions
 from lsm.data.graph_store import GraphStore
+from lsm.data.opened import opened
 from lsm.features.sets import Features
 from lsm.graph.topology import Topology
 from lsm.loader.inputs import (
@@ -19,7 +20,7 @@ from lsm.loader.inputs import (
 from lsm.loader.loader import Loader
 from lsm.loader.parts import open_node_parts
 from lsm.loader.pyg_arguments import check_extra_arguments
-from lsm.loader.shared_arguments import form_of, opened, run_ahead
+from lsm.loader.shared_arguments import form_of, run_ahead
 from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology

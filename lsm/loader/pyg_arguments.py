@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lsm.core.suggest import close_keys
+from lsm.core.suggest import unknown_argument
 
 _THREADS = "sampling and reads run on threads; set num_threads for sampling, prefetch for reads"
 _ORDER = "use shuffle, seed, rank and world_size, or the ids in input_nodes"
@@ -65,9 +65,7 @@ def check_extra_arguments(loader: type, given: Mapping[str, Any]) -> None:
             continue
         if remedy:
             raise TypeError(f"{loader.__name__}: {name} of PyG's loader is not supported: {remedy}")
-        near = close_keys(name, known)
-        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
-        raise TypeError(f"{loader.__name__}: unknown argument {name}; {hint}")
+        raise unknown_argument(loader.__name__, name, known)
 
 
 def _is(value: Any, default: Any) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
-from lsm.data.graph_store import GraphStore
 from lsm.loader.batch import Batch
 from lsm.loader.dgl import to_item
 from lsm.loader.rows_in_flight import RunAhead
@@ -37,15 +35,3 @@ def form_of(*, as_pyg: bool, as_dgl: bool) -> Callable[[Batch], Any] | None:
     if as_dgl:
         return to_item
     return Batch.to_pyg if as_pyg else None
-
-
-def opened(store: Any) -> GraphStore:
-    """``store``, opened if it is a path. Raises TypeError for a graph of PyG."""
-    if isinstance(store, str | Path):
-        return GraphStore.open(store)
-    if type(store).__module__.startswith("torch_geometric."):
-        raise TypeError(
-            f"store: expected a GraphStore or its path, got PyG's {type(store).__name__}; make a "
-            "store of it with lsm.GraphStore.from_pyg(data, path)"
-        )
-    return store

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from lsm.data.graph_store import GraphStore
+from lsm.data.opened import opened
 from lsm.graph.types import EdgeType, TypedMap
 from lsm.loader.inputs import edge_values
-from lsm.loader.shared_arguments import opened
 from lsm.loader.to_pyg import named_for_data, select_values
 
 

@@ -19,6 +19,7 @@ from lsm.core.device import HOST
 from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
 from lsm.data.node_data import NodeData
+from lsm.data.opened import opened
 from lsm.data.pyg import MASKS, has_masks, mask_of
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
@@ -26,7 +27,6 @@ from lsm.features.sets import Features
 from lsm.features.typed import open_feature_sets
 from lsm.graph.types import NODE, TypedMap
 from lsm.loader.batch import Batch, select
-from lsm.loader.shared_arguments import opened
 from lsm.pyg.read_only import refuse
 from lsm.storage.options import StorageOptions
 

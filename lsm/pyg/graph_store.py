@@ -14,8 +14,8 @@ from torch_geometric.data.graph_store import EdgeLayout
 from lsm import native
 from lsm.core import host_memory
 from lsm.data.graph_store import GraphStore as Store
+from lsm.data.opened import opened
 from lsm.graph.types import EDGE
-from lsm.loader.shared_arguments import opened
 from lsm.pyg.read_only import refuse
 
 

@@ -11,6 +11,7 @@ from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 
 from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
+from lsm.data.opened import opened
 from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling
 from lsm.loader.inputs import InputNodes, find_inputs, is_mask
@@ -19,7 +20,6 @@ from lsm.loader.link_neighbor_loader import LinkNeighborLoader
 from lsm.loader.link_seeds import LinkSeeds
 from lsm.loader.loader import Loader
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.loader.shared_arguments import opened
 from lsm.pyg.ahead import BatchesAhead, SamplerAhead
 from lsm.pyg.edge_values import EdgeValues
 from lsm.pyg.feature_store import FeatureStore

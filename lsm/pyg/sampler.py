@@ -18,6 +18,7 @@ from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 from lsm.core.ids import as_int64
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits
+from lsm.data.opened import opened
 from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling, NodeDraws
 from lsm.loader.batch import Batch, StoreValues
@@ -34,7 +35,6 @@ from lsm.loader.link_batches import LinkBatches
 from lsm.loader.link_inputs import find_excluded, open_draws, open_splits
 from lsm.loader.link_seeds import LinkEdges, LinkSeeds
 from lsm.loader.node_batches import NodeBatches
-from lsm.loader.shared_arguments import opened
 from lsm.pyg.output import to_output
 from lsm.sampler.name import BatchName
 from lsm.sampler.options import Sampling

@@ -13,7 +13,7 @@ import torch
 
 from lsm import native
 from lsm.core.arguments import whole_number
-from lsm.core.ids import as_int64
+from lsm.core.ids import as_int64, as_tensor
 from lsm.sampler.name import BatchName
 
 _MAX_SEED = 2**64 - 1
@@ -166,9 +166,7 @@ def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> tor
         return torch.arange(store.num_nodes)
     if isinstance(input_nodes, str):
         return store.split(input_nodes)
-    nodes = as_int64(torch.as_tensor(input_nodes))
-    if nodes.shape == (0,) and nodes.is_floating_point():
-        nodes = nodes.long()  # an empty list
+    nodes = as_int64(as_tensor("input_nodes", input_nodes))
     if nodes.dtype == torch.bool:
         if list(nodes.shape) != [store.num_nodes]:
             raise ValueError(

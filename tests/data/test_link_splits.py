@@ -210,6 +210,24 @@ def test_splits_and_stores_are_told_apart(store):
         lsm.LinkSplits.open(store.path / "nothing")
     with pytest.raises(FileExistsError):
         lsm.LinkSplits.make(store)
+    for kind, opened in (
+        (lsm.GraphStore, store),
+        (lsm.LinkSplits, store),
+        (lsm.LinkSplits, splits),
+    ):
+        told = f"path: expected a path, got {type(opened).__name__}, which is open; its path is "
+        with pytest.raises(TypeError, match=told + str(opened.path)):
+            kind.open(opened)
+
+
+def test_arguments_of_make_are_checked(store, tmp_path):
+    by_path = lsm.LinkSplits.make(store.path, tmp_path / "by-path", seed=3)
+    expected = lsm.LinkSplits.make(store, tmp_path / "by-store", seed=3)
+    assert torch.equal(by_path.edges("test"), expected.edges("test"))
+    with pytest.raises(TypeError, match="make: unknown argument vald; did you mean valid"):
+        lsm.LinkSplits.make(store, tmp_path / "other", vald=0.1)
+    with pytest.raises(TypeError, match="store: expected a GraphStore or its path, got LinkSplits"):
+        lsm.LinkSplits.make(expected, tmp_path / "other")
 
 
 def test_force_replaces_no_store_by_its_splits(tmp_path):

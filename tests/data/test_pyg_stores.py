@@ -248,6 +248,14 @@ def test_bad_graphs_name_the_attribute(tmp_path, change, message):
 def test_what_is_no_graph_of_pyg(tmp_path):
     with pytest.raises(TypeError, match=r"Data or HeteroData, got dict"):
         lsm.GraphStore.from_pyg({}, tmp_path / "store")
+    with pytest.raises(TypeError, match="path: expected a path, got Data"):
+        lsm.GraphStore.from_pyg(tmp_path / "store", plain_graph())
+
+
+def test_an_unknown_option_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="from_pyg: unknown argument dtyp; did you mean dtype"):
+        lsm.GraphStore.from_pyg(plain_graph(), tmp_path / "store", dtyp="float16")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_graph_that_does_not_fit(tmp_path, monkeypatch):

@@ -89,6 +89,10 @@ BAD = {
         "links share negatives",
     ),
     "ladies": ({"sampling": "ladies"}, "ladies"),
+    "iterations": (
+        {"neg_sampling": {"mode": "triplet", "kind": "resident", "iterations": "8"}},
+        "iterations: expected a whole number, got '8'",
+    ),
     "missing splits": ({"links": "/nothing/there"}, "no such store directory"),
 }
 
@@ -150,3 +154,26 @@ def test_arrays_and_lists_are_labels_and_times(stores):
         assert torch.equal(each.edge_label_time, found[0].edge_label_time)
     with pytest.raises(ValueError, match="neg_sampling: amount: expected a number, got 'a'"):
         lsm.LinkNeighborLoader(stores["plain"], [2], pairs, neg_sampling_ratio="a")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mode": "triplet", "amout": 2}, "unknown argument amout; did you mean amount"),
+        ({"mode": "triplet", "number": 2}, "unknown argument number; expected mode, amount, src_"),
+        ({"amount": 2}, "expected mode, binary or triplet, in the dict"),
+        ({"mode": "triplet", "dst_weight": [1.0] * 60}, "dst_weight: expected a tensor, got list"),
+        (
+            {"mode": "triplet", "kind": "given", "candidates": [1, 2]},
+            "candidates: expected a tensor, got list",
+        ),
+    ],
+)
+def test_wrong_keys_of_negatives_are_answered(stores, given, message):
+    with pytest.raises(TypeError, match=f"neg_sampling: {message}"):
+        lsm.LinkNeighborLoader(stores["plain"], [2], neg_sampling=given)
+
+
+def test_an_open_store_is_no_path_of_splits(stores):
+    with pytest.raises(TypeError, match="links: expected a path, got GraphStore"):
+        lsm.LinkNeighborLoader(stores["plain"], [2], links=stores["plain"])

@@ -11,6 +11,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler.base import SubgraphType
 
 import lsm
+import lsm.pyg
 from lsm.loader.pyg_arguments import _MISSING
 from support.training import make_store
 
@@ -140,6 +141,34 @@ def test_defaults_of_pyg_are_taken_as_other_numbers_too(store):
 def test_a_graph_of_pyg_is_told_to_be_converted():
     with pytest.raises(TypeError, match=r"store: .* got PyG's Data; .*from_pyg"):
         lsm.NeighborLoader(torch_geometric.data.Data(), [3])
+
+
+@pytest.mark.parametrize("other", [None, 3, {}], ids=repr)
+def test_another_object_is_no_store(other):
+    for make in (lsm.NeighborLoader, lsm.LinkNeighborLoader, lsm.pyg.Sampler):
+        with pytest.raises(TypeError, match="store: expected a GraphStore or its path, got"):
+            make(other, [3])
+
+
+def test_lists_and_arrays_are_ids(path, store):
+    rows = store.to_pyg().x
+    for cache in (None, CACHE):
+        with lsm.open_features(path, cache, POSIX) as features:
+            for ids in ([7, 3, 500], (7, 3, 500), np.array([7, 3, 500], np.int32), range(4), []):
+                assert torch.equal(features.fetch(ids), rows[list(ids)])
+            for bad in ("ab", ["a"], None, [[1], [2, 3]]):
+                with pytest.raises(ValueError, match="ids: expected a tensor of integers, got"):
+                    features.fetch(bad)
+            with pytest.raises(ValueError, match=r"ids: expected \[N\] integers, got \[1\]"):
+                features.fetch([1.5])
+
+
+@pytest.mark.parametrize("bad", [["a"], [[1], [2, 3]]], ids=repr)
+def test_seeds_that_are_no_numbers_are_named(store, bad):
+    with pytest.raises(ValueError, match="input_nodes: expected a tensor of integers, got"):
+        first(store, bad)
+    with pytest.raises(ValueError, match="edge_label_index: expected a tensor of integers, got"):
+        lsm.LinkNeighborLoader(store, [3], bad)
 
 
 def test_val_is_a_name_of_valid(store):

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
+from lsm.core.arguments import as_path
+from lsm.core.suggest import require_known
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.file_sizes import check_sizes
 from lsm.data.graph_store import GraphStore
 from lsm.data.links import format as links_layout
 from lsm.data.links.format import LinksMeta, MessageRule, read_links_meta
+from lsm.data.opened import opened
 from lsm.data.typed.format import edge_parts
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
@@ -75,19 +78,24 @@ class LinkSplits:
         Raises:
             FileNotFoundError: There are none at ``path``, or a file is missing.
             ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
+            TypeError: ``path`` is none, such as a store.
         """
-        splits = cls(Path(path), read_links_meta(Path(path)))
+        path = as_path("path", path)
+        splits = cls(path, read_links_meta(path))
         check_sizes(splits.path, splits.meta.files)
         return splits
 
     @classmethod
     def make(
-        cls, store: GraphStore, out: str | Path | None = None, **options: Unpack[SplitOptions]
+        cls,
+        store: GraphStore | str | Path,
+        out: str | Path | None = None,
+        **options: Unpack[SplitOptions],
     ) -> LinkSplits:
         """Divides the edges of a store, as ``lsm data split-links`` does.
 
         Args:
-            store: The store.
+            store: The store, or its path.
             out: Directory to make; None: next to the store, as ``STORE.links``.
             **options: edge_type, reverse_type, valid, test, order, seed, message_edges, given,
                 force: the options of the command.
@@ -99,9 +107,10 @@ class LinkSplits:
             FileExistsError: ``out`` exists.
             ValueError: An option does not fit the store, or a split would have no edges.
         """
-        from lsm.data.links.make import split_links
+        from lsm.data.links.make import SplitOptions, split_links
 
-        return cls.open(split_links(store, out, **options))
+        require_known("make", options, SplitOptions.__annotations__)
+        return cls.open(split_links(opened(store), out, **options))
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}={count}" for name, count in self.num_edges.items())
