@@ -1,12 +1,29 @@
-"""Reads from any byte of a file."""
+"""Reads of text, and from any byte of a file."""
 
 from __future__ import annotations
 
+import codecs
 import os
+from pathlib import Path
 
 import numpy as np
 
 _MAX_VIEWS = os.sysconf("SC_IOV_MAX")
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a file, without a byte order mark, with "\\n" at the ends of lines. Raises
+    ValueError, which names the file and the line, for text that is not UTF-8."""
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    try:
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = content[error.start : error.start + 1]
+        raise ValueError(
+            f"{path}: line {line}: expected text in UTF-8, got the byte {found!r} "
+            f"({error.reason}); convert the file, such as with `iconv -f latin1 -t utf-8`"
+        ) from None
 
 
 def read_exactly(fd: int, out: np.ndarray, offset: int) -> None:

@@ -96,8 +96,30 @@ def as_tensor(where: str, value: Any) -> torch.Tensor | None:
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value)
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-        raise ValueError(f"{where}: expected a dense tensor, got {type(value).__name__}")
+        is_sparse = isinstance(value, torch.Tensor) or hasattr(value, "to_dense")
+        got = "a sparse one; give its .to_dense()" if is_sparse else type(value).__name__
+        raise ValueError(f"{where}: expected a dense tensor, got {got}")
     return value.detach().cpu()
+
+
+def as_names(where: str, value: Any) -> list[str] | None:
+    """Names of nodes from ``where``: a list of strings that UTF-8 can encode."""
+    if value is None:
+        return None
+    names = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(names, list | tuple):
+        raise ValueError(f"{where}: expected a list of strings, got {type(value).__name__}")
+    for node, name in enumerate(names):
+        if not isinstance(name, str):
+            raise ValueError(f"{where}: node {node}: expected a string, got {name!r:.80}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{where}: node {node}: {name!r:.80} has no form in UTF-8; replace such letters: "
+                "name.encode(errors='replace').decode()"
+            ) from None
+    return list(names)
 
 
 def _narrow(values: torch.Tensor) -> torch.Tensor:

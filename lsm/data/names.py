@@ -54,7 +54,7 @@ def _lines_at(lines: Iterable[bytes], numbers: Iterable[int]) -> Iterator[tuple[
 
 def find_names(path: Path, names: Sequence[str]) -> list[int]:
     """The ids of ``names``, by one pass over ``path`` that ends at the last of them. ValueError for
-    a name that is not there, with those that are like it."""
+    a name that is not there, with those that are like it; TypeError as look_up_names()."""
     found = look_up_names(path, names)
     if -1 in found:
         name = names[found.index(-1)]
@@ -66,8 +66,10 @@ def find_names(path: Path, names: Sequence[str]) -> list[int]:
 
 def look_up_names(path: Path, names: Sequence[str]) -> list[int]:
     """The ids of ``names``, -1 for a name that is not there, by one pass over ``path`` that ends at
-    the last of them."""
-    keys = [f"{escaped(name)}\n".encode() for name in names]
+    the last of them. TypeError for a string in place of a list of them, and for other elements."""
+    if isinstance(names, str):
+        raise TypeError(f"names: expected a list of names, got {names!r}; give [{names!r}]")
+    keys = [_key_of(name) for name in names]
     ids = dict.fromkeys(keys, -1)
     num_missing = len(ids)
     with open(path, "rb") as file:
@@ -79,6 +81,14 @@ def look_up_names(path: Path, names: Sequence[str]) -> list[int]:
                 ids[key] = number
                 num_missing -= 1
     return [ids[key] for key in keys]
+
+
+def _key_of(name: str) -> bytes:
+    """The end of the line of ``name``. One that is not UTF-8, as an argument of a command may be,
+    has a key that no line has."""
+    if not isinstance(name, str):
+        raise TypeError(f"names: expected strings, got {name!r}")
+    return f"{escaped(name)}\n".encode(errors="surrogatepass")
 
 
 def names_at(path: Path, ids: Sequence[int]) -> list[str]:

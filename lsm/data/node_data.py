@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from lsm.core.ids import vector_of_ids
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.feature_files import FeatureFiles
@@ -167,12 +168,18 @@ class NodeData:
         them."""
         return read_names(self._path(layout.NAMES, "names"), ids)
 
-    def names_of(self, ids: Sequence[int]) -> list[str]:
-        """The names of ``ids``; one pass over the file of names."""
-        return names_at(self._path(layout.NAMES, "names"), ids)
+    def names_of(self, ids: Sequence[int] | torch.Tensor) -> list[str]:
+        """The names of ``ids``, a tensor or a list; one pass over the file of names. ValueError for
+        one that is no node."""
+        numbers = vector_of_ids(ids).tolist()
+        bad = next((each for each in numbers if not 0 <= each < self.num_nodes), None)
+        if bad is not None:
+            raise ValueError(f"ids: expected ids in [0, {self.num_nodes}), got {bad}")
+        return names_at(self._path(layout.NAMES, "names"), numbers)
 
     def find(self, names: Sequence[str]) -> list[int]:
-        """The ids of ``names``; one pass over the file of names. ValueError for an unknown one."""
+        """The ids of ``names``, a list; one pass over the file of names. ValueError for an unknown
+        one, TypeError for a string in place of a list."""
         return find_names(self._path(layout.NAMES, "names"), names)
 
     def look_up(self, names: Sequence[str]) -> list[int]:

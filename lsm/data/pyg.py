@@ -21,6 +21,7 @@ from lsm.data.graph_parts import (
     as_attr,
     as_ends,
     as_labels,
+    as_names,
     as_tensor,
     as_times,
     as_weights,
@@ -105,9 +106,6 @@ def _others(where: str, found: Iterable[str], known: Iterable[str]) -> list[str]
 def _nodes(where: str, values: dict[str, Any], num_nodes: int | None) -> Nodes:
     if num_nodes is None:
         raise ValueError(f"{where}: its number of nodes is unknown; set {where}.num_nodes")
-    names = values.get("names")
-    if names is not None and not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{where}.names: expected a list of strings")
     return Nodes(
         where,
         num_nodes,
@@ -119,7 +117,7 @@ def _nodes(where: str, values: dict[str, Any], num_nodes: int | None) -> Nodes:
             if values.get(mask) is not None
         },
         times=as_times(f"{where}.time", values.get("time")),
-        names=names,
+        names=as_names(f"{where}.names", values.get("names")),
     )
 
 

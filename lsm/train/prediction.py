@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from lsm.config.schema import Config
+from lsm.core.files import read_utf8
 from lsm.core.units import parse_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
@@ -279,7 +280,10 @@ def _nodes(
                 f"--nodes: {path}: expected ids [n] of integers, got {ids.dtype} {list(ids.shape)}"
             )
         return torch.from_numpy(ids.astype(np.int64))
-    lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    try:
+        lines = [line for line in read_utf8(path).splitlines() if line.strip()]
+    except ValueError as error:
+        raise ValueError(f"--nodes: {error}") from None
     if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):
         return torch.tensor([int(line) for line in lines], dtype=torch.int64)
     if not data.has_names:

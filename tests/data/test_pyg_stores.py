@@ -229,7 +229,21 @@ def rename(data):
         (lambda d: d["paper"].val_mask.copy_(d["paper"].train_mask), "in another split already"),
         (lambda d: d["paper"].update(val_mask=torch.zeros(60, 2).bool()), r"bool \[60\]"),
         (lambda d: d["author"].update(names=["one"]), r"names: expected 25, got 1"),
-        (lambda d: d["author"].update(names=[1] * 25), r"names: expected a list of strings"),
+        (lambda d: d["author"].update(names=[1] * 25), r"names: node 0: expected a string, got 1"),
+        (lambda d: d["author"].update(names="n" * 25), r"expected a list of strings, got str"),
+        (lambda d: d["author"].update(names=3), r"names: expected a list of strings, got int"),
+        (
+            lambda d: d["author"].update(names=["fine", "\udcff"] + ["n"] * 23),
+            r"\['author'\]\.names: node 1: '\\udcff' has no form in UTF-8",
+        ),
+        (
+            lambda d: d["paper"].update(x=torch.eye(60).to_sparse()),
+            r"\['paper'\]\.x: expected a dense tensor, got a sparse one; give its \.to_dense\(\)",
+        ),
+        (
+            lambda d: d["paper"].update(x=[[1.0]] * 60, num_nodes=60),
+            r"\.x: expected a dense tensor, got list",
+        ),
         (lambda d: d[CITES].update(edge_attr=torch.zeros(300, 1, 1)), r"expected \[E, dim\]"),
         (
             lambda d: d["author", "knows", "reader"].update(edge_index=torch.zeros(2, 1).long()),
@@ -263,6 +277,31 @@ def test_a_graph_that_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("lsm.core.host_memory.available_bytes", lambda: 10_000)
     with pytest.raises(MemoryError, match=r"the whole graph would take .* 9\.8 KiB are free"):
         store.to_pyg()
+
+
+def test_names_are_found_in_lists_of_them(tmp_path):
+    data = plain_graph(num_nodes=4)
+    data.names = np.array(["a", "b", "ab", "c"])
+    nodes = lsm.GraphStore.from_pyg(data, tmp_path / "store").nodes()
+    assert nodes.find(["ab", "a"]) == [2, 0]
+    assert nodes.names_of(torch.tensor([2, 0])) == nodes.names_of([2, 0]) == ["ab", "a"]
+    assert nodes.look_up(["c", "\udcff"]) == [3, -1]
+    for look in (nodes.find, nodes.look_up):
+        with pytest.raises(TypeError, match=r"expected a list of names, got 'ab'; give \['ab'\]"):
+            look("ab")
+        with pytest.raises(TypeError, match="names: expected strings, got 2"):
+            look([2])
+    for bad in (4, -1):
+        with pytest.raises(ValueError, match=rf"ids: expected ids in \[0, 4\), got {bad}"):
+            nodes.names_of([1, bad])
+
+
+def test_features_that_overflow_name_the_argument(tmp_path):
+    data = plain_graph()
+    data.x[3, 2] = 1e6
+    told = r"row 3 .* float16; leave out --dtype float16 \(in Python dtype='float16'\)"
+    with pytest.raises(ValueError, match=told):
+        lsm.GraphStore.from_pyg(data, tmp_path / "store", dtype="float16")
 
 
 def test_an_existing_store_is_replaced_on_demand_only(tmp_path):

@@ -321,3 +321,6 @@ def test_an_unknown_name_of_a_node_comes_with_its_file(tmp_path):
     names.write_text("c\nd\n")
     with pytest.raises(ValueError, match=r"^--nodes: .*some\.txt: 'd': expected one of the names"):
         _nodes(names, store, None)
+    names.write_bytes(b"c\n\xe9\n")
+    with pytest.raises(ValueError, match=r"^--nodes: .*some\.txt: line 2: expected text in UTF-8"):
+        _nodes(names, store, None)
