@@ -26,3 +26,10 @@ def as_path(name: str, value: object) -> Path:
     path = getattr(value, "path", None)
     remedy = "" if path is None else f", which is open; its path is {path}"
     raise TypeError(f"{name}: expected a path, got {type(value).__name__}{remedy}")
+
+
+def option(name: str, value: object = True) -> str:
+    """An option of a command next to the argument of the Python function, for remedies of both:
+    "--force (in Python force=True)"."""
+    given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+    return f"{given} (in Python {name}={value!r})"

@@ -24,14 +24,14 @@ BUFFER_BYTES = 4 << 20
 FLUSH_BYTES = 128 << 20
 # The errors that mean "no more room": disk full, quota, file size limit.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OTHER_OUT = "free some space or choose another --out"
+_OTHER_PATH = "free some space or choose another path"
 
 
 class FileSink:
     """A file, written in sequence, its sha256 computed on the way."""
 
     def __init__(
-        self, path: Path, opened: tuple[int, bool] | None = None, *, remedy: str = _OTHER_OUT
+        self, path: Path, opened: tuple[int, bool] | None = None, *, remedy: str = _OTHER_PATH
     ) -> None:
         """Creates ``path``; or writes from the start of ``opened``: (descriptor, which the sink
         then owns; True if it bypasses the page cache). ``remedy``: advice for a full disk."""
@@ -157,7 +157,7 @@ def npy_header(dtype: np.dtype, length: int, *row: int) -> bytes:
     return buffer.getvalue()
 
 
-def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_OUT) -> OSError:
+def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_PATH) -> OSError:
     """The error if ``path`` needs ``needed`` more bytes and only ``free`` are free."""
     hint = "the file size limit (ulimit -f) is reached" if code == errno.EFBIG else "disk full"
     text = (
@@ -168,7 +168,7 @@ def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_
 
 
 @contextlib.contextmanager
-def explaining_no_room(path: Path, num_bytes: int, remedy: str = _OTHER_OUT) -> Iterator[None]:
+def explaining_no_room(path: Path, num_bytes: int, remedy: str = _OTHER_PATH) -> Iterator[None]:
     """A context that adds ``num_bytes`` and the free bytes to errors of a full disk."""
     try:
         yield

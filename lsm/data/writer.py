@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lsm.core.arguments import option
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.links.format import LinksMeta
@@ -143,21 +144,27 @@ class StoreWriter:
         shutil.rmtree(old, ignore_errors=True)
 
     def _check_out(self) -> None:
+        nearest = next(path for path in self.out.parents if os.path.lexists(path))
+        if not nearest.is_dir():
+            raise NotADirectoryError(
+                f"{self.out}: {nearest} is a file, and no directory; choose another path"
+            )
         if not os.path.lexists(self.out):
             return
         if not self._force:
-            raise FileExistsError(f"{self.out}: exists; choose another --out or pass --force")
+            raise FileExistsError(
+                f"{self.out}: exists; choose another path or pass {option('force')}"
+            )
         is_empty = self.out.is_dir() and not any(self.out.iterdir())
         if self.out.is_symlink() or not (is_empty or _is_store(self.out)):
             raise FileExistsError(
-                f"{self.out}: exists and is not a store, so --force does not replace it; "
-                "choose another --out"
+                f"{self.out}: exists and is not a store, so it is not replaced; choose another path"
             )
         found = self._content if is_empty else _content_of(layout.store_kind(self.out))
         if found != self._content:
             raise FileExistsError(
-                f"{self.out}: exists and holds {found}, so --force does not replace it by "
-                f"{self._content}; choose another --out"
+                f"{self.out}: exists and holds {found}, so it is not replaced by {self._content}; "
+                "choose another path"
             )
 
 

@@ -146,7 +146,8 @@ def test_eight_bytes_a_value_are_warned_of(tmp_path, caplog, dtype):
     convert(tmp_path, arrays)
     (warned,) = warnings_of(caplog)
     assert f"node_feat.npy: {np.dtype(dtype)}: the store's features take 1 MiB" in warned
-    assert "--dtype float32 makes them 512 KiB, float16 or bfloat16 256 KiB" in warned
+    remedy = "--dtype float32 (in Python dtype='float32') makes them 512 KiB, float16 or "
+    assert f"{remedy}bfloat16 256 KiB" in warned
     caplog.clear()
     convert(tmp_path, arrays, force=True, dtype="float32")
     assert warnings_of(caplog) == []

@@ -204,7 +204,9 @@ def test_reversed_edges_replace_none(source, tmp_path):
         source / "edges/paper,rev_writes,author/edge_index.npy", np.zeros((2, 90), dtype=np.int64)
     )
     convert_npy(source, tmp_path / "store")  # a type as any other
-    with pytest.raises(ValueError, match=r"rev_writes,author: --add-reverse would replace this"):
+    with pytest.raises(
+        ValueError, match=r"rev_writes,author: --add-reverse .*=True\) would replace"
+    ):
         convert_npy(source, tmp_path / "other", add_reverse=True)
 
 
@@ -254,6 +256,13 @@ def test_a_mask_may_have_the_name_of_ids(source, tmp_path):
     np.save(source / "nodes/paper/train_idx.npy", mask)
     store = convert_npy(source, tmp_path / "store")
     assert store.nodes("paper").split("train").tolist() == np.flatnonzero(mask).tolist()
+
+
+def test_names_in_another_encoding_name_the_line(source, tmp_path):
+    path = source / "nodes/author/names.txt"
+    path.write_bytes(path.read_bytes().replace("7 é".encode(), "7 é".encode("latin1")))
+    with pytest.raises(ValueError, match=r"author/names\.txt: line 8: expected text in UTF-8, got"):
+        convert_npy(source, tmp_path / "store")
 
 
 def test_arrays_with_unknown_names_are_warned_of(source, tmp_path, caplog):

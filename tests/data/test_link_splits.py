@@ -188,7 +188,7 @@ def test_splits_of_another_store_are_refused(store, tmp_path):
     [
         ({"valid": 0.7, "test": 0.4}, "expected shares"),
         ({"valid": 1e-9, "test": 0.1}, "valid: no edge is left for it"),
-        ({"order": "time"}, "edges of type node,to,node have no times"),
+        ({"order": "time"}, "have no times; split with --order random .*order='random'"),
         ({"edge_type": CITES}, "edge type: expected one of node,to,node"),
         ({"reverse_type": WRITES}, "reverse type: expected edges from node to node"),
     ],
@@ -232,11 +232,11 @@ def test_arguments_of_make_are_checked(store, tmp_path):
 
 def test_force_replaces_no_store_by_its_splits(tmp_path):
     store = lsm.GraphStore.from_pyg(graph(), tmp_path / "g")
-    with pytest.raises(FileExistsError, match="holds a graph, so --force does not replace it"):
+    with pytest.raises(FileExistsError, match="holds a graph, so it is not replaced by splits"):
         lsm.LinkSplits.make(store, store.path, force=True)
     assert lsm.GraphStore.open(store.path).num_edges == store.num_edges
     splits = lsm.LinkSplits.make(store, tmp_path / "links")
-    with pytest.raises(FileExistsError, match="holds splits of edges, so --force"):
+    with pytest.raises(FileExistsError, match="splits of edges, so it is not replaced by a graph"):
         lsm.GraphStore.from_pyg(graph(), splits.path, force=True)
     assert lsm.LinkSplits.make(store, splits.path, force=True).num_edges == splits.num_edges
 

@@ -253,7 +253,8 @@ def write_tiny(out, label, **options):
 def test_writer_keeps_an_existing_store_unless_forced(tmp_path):
     out = tmp_path / "out"
     write_tiny(out, 1)
-    with pytest.raises(FileExistsError, match="--force"):
+    told = r"exists; choose another path or pass --force \(in Python force=True\)"
+    with pytest.raises(FileExistsError, match=told):
         write_tiny(out, 2)
     assert np.load(out / "labels.npy") == [1]
     write_tiny(out, 3, force=True)
@@ -276,6 +277,14 @@ def test_a_forced_writer_that_fails_keeps_the_old_store(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("precious")
+    for out in (tmp_path / "notes.txt" / "store", tmp_path / "notes.txt" / "deep" / "store"):
+        with pytest.raises(NotADirectoryError, match=r"store: .*notes\.txt is a file, and no dir"):
+            StoreWriter(out, force=True)
+    assert (tmp_path / "notes.txt").read_text() == "precious"
+
+
 def test_force_replaces_nothing_but_stores(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(FileExistsError, match="not a store"):
@@ -295,7 +304,7 @@ def test_force_keeps_a_folder_with_a_meta_json_that_is_no_store(tmp_path, meta, 
     (tmp_path / "meta.json").write_text(meta)
     if other is not None:
         (tmp_path / other).touch()
-    with pytest.raises(FileExistsError, match="is not a store, so --force does not replace it"):
+    with pytest.raises(FileExistsError, match="is not a store, so it is not replaced"):
         write_tiny(tmp_path, 1, force=True)
     assert (tmp_path / "meta.json").read_text() == meta
 

@@ -162,9 +162,9 @@ def test_a_run_that_is_trained_on_meanwhile(run, tmp_path):
 
 def test_a_full_disk(tmp_path, disk):
     run = make_run(tmp_path / "run", None, [0, 40_000, 100_000], None, None, "embed.dim=60")
-    with pytest.raises(OSError, match=r"disk full: 22\.9 MiB .* choose another --out"):
+    with pytest.raises(OSError, match=r"disk full: 22\.9 MiB .* choose another path"):
         export(open_run(run), disk / "out", "npy", ids=True)
-    with pytest.raises(OSError, match=r"disk full: .* choose another --out"):
+    with pytest.raises(OSError, match=r"disk full: .* choose another path"):
         export(open_run(run), disk / "out", "tsv", ids=True)
     assert list((disk / "out").iterdir()) == []
 

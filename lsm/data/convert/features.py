@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 
+from lsm.core.arguments import option
 from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.checks import Named, rows_not_finite
@@ -58,11 +59,13 @@ def warn_of_wide(dtype: str, num_bytes: int, where: str) -> None:
     if dtype in ("float64", "int64"):
         half = num_bytes // 2
         logger.warning(
-            "%s: %s: the store's features take %s, and models compute in float32; --dtype float32 "
-            "makes them %s, float16 or bfloat16 %s",
+            "%s: %s: the store's features take %s, and models compute in float32; %s makes them "
+            "%s, float16 or bfloat16 %s",
             where,
             dtype,
-            *map(format_bytes, (num_bytes, half, half // 2)),
+            format_bytes(num_bytes),
+            option("dtype", "float32"),
+            *map(format_bytes, (half, half // 2)),
         )
 
 
@@ -112,6 +115,6 @@ def convert(rows: np.ndarray, dtype: str, first_row: int) -> np.ndarray:
         if len(overflowed):
             raise ValueError(
                 f"features: row {first_row + overflowed[0]} has values too large for {dtype}; "
-                "convert without --dtype"
+                f"leave out {option('dtype', dtype)}"
             )
     return out

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from lsm.core.arguments import option
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.labels import write_ordered_splits
 from lsm.data.convert.left_out import warn_of_left_out, warn_of_types
@@ -84,7 +85,8 @@ def convert_igb(
         if features.num_rows != counts.num_nodes:
             raise ValueError(
                 f"{features.path}: expected {counts.num_nodes} rows for --size {size}, got "
-                f"{features.num_rows}; pass the right --size, or --num-nodes {features.num_rows}"
+                f"{features.num_rows}; pass the right size, or "
+                f"{option('num_nodes', features.num_rows)}"
             )
         warn_of_types(processed, _NODES, _EDGES)
         warn_of_left_out(paper, _PAPER_FILES, "node_feat.npy and the labels")

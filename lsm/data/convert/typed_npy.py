@@ -11,6 +11,8 @@ from urllib.parse import unquote
 import numpy as np
 import torch
 
+from lsm.core.arguments import option
+from lsm.core.files import read_utf8
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.left_out import warn_of_unknown
 from lsm.data.convert.write_store import StoreOptions
@@ -208,10 +210,7 @@ def _array(path: Path) -> np.ndarray | None:
 def _lines(path: Path) -> list[str] | None:
     if not path.exists():
         return None
-    try:
-        return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected UTF-8 ({error})") from None
+    return read_utf8(path).removesuffix("\n").split("\n")
 
 
 def _number(path: Path, lines: list[str]) -> int:
@@ -227,8 +226,8 @@ def _reversed_types(edges: Mapping[EdgeType, Edges]) -> dict[EdgeType, Edges]:
         name = (destination, f"rev_{relation}", source)
         if name in edges:
             raise ValueError(
-                f"{edges[name].name}: --add-reverse would replace this type by the reverse of "
-                f"{source},{relation},{destination}; rename the folder, or leave --add-reverse out"
+                f"{edges[name].name}: {option('add_reverse')} would replace this type by the "
+                f"reverse of {source},{relation},{destination}; rename the folder, or leave it out"
             )
         found[name] = Edges(
             f"{each.name} (reversed)", each.ends.flip(0), each.weights, each.times, each.attr

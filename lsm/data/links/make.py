@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 import numpy as np
 
 from lsm import native
+from lsm.core.arguments import option
 from lsm.data import format as layout
 from lsm.data.edge_data import EdgeData
 from lsm.data.graph_store import GraphStore
@@ -177,8 +178,8 @@ def _drawn_parts(
     for each, own in edges.items():
         if not own.has_times:
             raise ValueError(
-                f"order: edges of type {','.join(each)} have no times; split with --order random, "
-                "or name a reverse type that has times"
+                f"order: edges of type {','.join(each)} have no times; split with "
+                f"{option('order', 'random')}, or name a reverse type that has times"
             )
     return TimeParts(next(iter(edges.values())), valid, test)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from lsm.core.arguments import option
+
 log = logging.getLogger(__name__)
 
 _MOST_LINE_BYTES = 1 << 20
@@ -33,7 +35,7 @@ class Malformed:
         and counts."""
         message = f"{path}: {where}: {why}: {text[:_MOST_TEXT]!r}"
         if not self.skip:
-            raise ValueError(f"{message}; correct it or pass --skip-malformed")
+            raise ValueError(f"{message}; correct it or pass {option('skip_malformed')}")
         if self.count < _MOST_SHOWN:
             log.warning("%s; skipped", message)
         self.count += 1
