@@ -39,6 +39,14 @@ class BatchSize:
         names = [each.name for each in fields(self)]
         return BatchSize(*(max(getattr(self, name), getattr(other, name)) for name in names))
 
+    def ratio(self, other: BatchSize) -> float:
+        """The largest ratio of this size to ``other``, of nodes, edges or expanded nodes."""
+        return max(
+            self.nodes / max(1, other.nodes),
+            self.edges / max(1, other.edges),
+            self.expanded / max(1, other.expanded),
+        )
+
     def scaled(self, factor: float) -> BatchSize:
         """Each field times ``factor``, rounded down."""
         return BatchSize(*(int(factor * getattr(self, each.name)) for each in fields(self)))

@@ -1,7 +1,8 @@
 """Signals that ask a run to stop: SIGTERM (also preemption by SLURM) and SIGUSR1 (before a limit).
 
 They take effect at the end of the optimiser step, when all ranks know of them. Training then
-writes a checkpoint and exits with EXIT_STOPPED, and the same command continues the run.
+writes a checkpoint and exits with EXIT_STOPPED, and the same command continues the run. A run that
+plans its memory ends between two of the batches that it tries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _received: signal.Signals | None = None
 
 
 class Stopped(Exception):
-    """A signal stopped the run, which has written its checkpoint."""
+    """A signal stopped the run, which has written its checkpoint, if it had begun to train."""
 
 
 def exit_status() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
@@ -13,6 +13,9 @@ from lsm.core.allocator import release_freed_memory
 from lsm.core.memory import FRAGMENTED, BatchSize, Shape, Terms
 from lsm.core.units import format_bytes
 from lsm.nn.embeddings import dense_parameters, sparse_parameters
+
+FIRST_STEP_BYTES = 1 << 20
+"""Of the values of a layer's nodes: a step on so few is tried first, before larger ones."""
 
 EMBEDDINGS = "the embeddings of types without features"
 
@@ -62,19 +65,37 @@ def activation_bytes(shape: Shape, width: int) -> int:
     return 2 * shape.rows_bytes + 16 * batch.expanded * width + 32 * batch.edges
 
 
-def step_bytes(step: Callable[[], None], size: BatchSize, tried: BatchSize) -> int:
-    """Host memory of a step on a batch of ``size``, without the batch: measured by ``step``, which
-    takes one on a batch of size ``tried``, and scaled by the ratio of sizes."""
-    step()  # loads libraries and starts threads
-    release_freed_memory()
-    with _without_collections():
-        measured = host_memory.peak_growth(step)
-    pairs = (
-        (size.nodes, tried.nodes),
-        (size.edges, tried.edges),
-        (size.expanded, tried.expanded),
-    )
-    return int(measured * max(largest / max(1, own) for largest, own in pairs))
+def step_bytes(
+    steps: Iterable[tuple[Callable[[], None], BatchSize]], size: BatchSize, most_bytes: int
+) -> int:
+    """Host memory of a step on a batch of ``size``, without the batch.
+
+    ``steps`` are steps on batches of growing sizes, which are taken as long as those before show
+    that the next takes at most ``most_bytes``. The memory of the last is scaled by the ratio of
+    sizes.
+    """
+    found: list[tuple[int, BatchSize]] = []
+    for step, tried in steps:
+        if _expected_bytes(found, tried) > most_bytes:
+            break
+        step()  # loads libraries and starts threads
+        release_freed_memory()
+        with _without_collections():
+            found.append((host_memory.peak_growth(step), tried))
+    measured, tried = found[-1]
+    return int(measured * size.ratio(tried))
+
+
+def _expected_bytes(found: list[tuple[int, BatchSize]], size: BatchSize) -> int:
+    """Memory of a step on a batch of ``size`` by those of smaller ones: as much for each node and
+    edge as the last had more than the one before, so that the model's gradients count once."""
+    if len(found) < 2:
+        return 0
+    (less, smaller), (measured, last) = found[-2:]
+    grown = last.nodes + last.edges - smaller.nodes - smaller.edges
+    more = size.nodes + size.edges - last.nodes - last.edges
+    added = int(max(0, measured - less) * more / max(1, grown))
+    return min(measured + added, int(measured * size.ratio(last)))
 
 
 @contextmanager

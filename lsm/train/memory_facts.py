@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import fields, replace
 from functools import reduce
-from typing import Any
 
 import torch
 
@@ -14,17 +13,12 @@ from lsm.core import host_memory
 from lsm.core.allocator import release_freed_memory
 from lsm.core.memory import BatchSize, Shape
 from lsm.data.graph_store import GraphStore
-from lsm.distributed import collectives
+from lsm.distributed import collectives, signals
 from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
-from lsm.graph.types import TypedMap
 from lsm.graph.union import union_bytes
-from lsm.loader.batch import Batch
-from lsm.loader.inputs import store_values
-from lsm.loader.link_seeds import LinkBatch
-from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
-from lsm.sampler.memory import largest_batch, size_of
-from lsm.sampler.neighbor import SampledGraph
+from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes
+from lsm.sampler.memory import largest_batch
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.engine import buffers_of
 from lsm.train.budget import share_out
@@ -35,14 +29,16 @@ from lsm.train.model import new_model
 from lsm.train.row_sizes import row_sizes, shape_of
 from lsm.train.sampling import parts_of, topology_of
 from lsm.train.setup import Setup
+from lsm.train.trial_step import try_step
 
 logger = logging.getLogger(__name__)
 
 
 def plan_memory(setup: Setup) -> MemoryPlan:
     """The shares of memory, the same on every rank. Rank 0 logs their sum, and as a detail its
-    terms. A collective. Raises ValueError as share_out() does."""
-    plan = share_out(setup.config, _agreed(_facts(setup), setup.world))
+    terms. A collective. Raises ValueError as share_out() does, and Stopped on every rank if a
+    signal asked one to stop."""
+    plan = share_out(setup.config, _agreed(_facts_or_stop(setup), setup.world))
     if setup.world.is_main:
         logger.info("%s", plan.in_words())
         logger.debug("memory: %s", plan.terms_in_words())
@@ -53,9 +49,30 @@ def plan_memory(setup: Setup) -> MemoryPlan:
     return plan
 
 
-def _agreed(facts: Facts, world: World) -> Facts:
-    """The facts that hold for every rank: the smallest room and the largest needs."""
-    everyone = collectives.gather_objects(facts, world)
+def _facts_or_stop(setup: Setup) -> Facts | signals.Stopped:
+    try:
+        return _facts(setup)
+    except signals.Stopped as stop:
+        return stop
+
+
+def _go_on() -> None:
+    """Raises Stopped if a signal asked this rank to stop."""
+    if signals.requested() is not None:
+        raise signals.Stopped(
+            "stopped by a signal while memory was planned, before any iteration; the same command "
+            "starts again"
+        )
+
+
+def _agreed(found: Facts | signals.Stopped, world: World) -> Facts:
+    """The facts that hold for every rank: the smallest room and the largest needs. Raises Stopped
+    on every rank if one has stopped."""
+    everyone = []
+    for each in collectives.gather_objects(found, world):
+        if isinstance(each, signals.Stopped):
+            raise each
+        everyone.append(each)
     least = {"budget", "available", "gpu_room"}
     agreed = {
         each.name: (min if each.name in least else max)(getattr(f, each.name) for f in everyone)
@@ -85,9 +102,10 @@ def _facts(setup: Setup) -> Facts:
         on_gpu=setup.device.type == "cuda",
         shares_cache=shares_cache(setup.config.comm, world),
     )
+    room = free if given == "auto" else max(0, given - before["anonymous"] - before["file"])
     step = 0
     for split in ("train", "valid", "test"):
-        batch, iterations, own = _try_split(setup, topology, split)
+        batch, iterations, own = _try_split(setup, topology, split, room)
         shape = shape.at_least(replace(shape, batch=batch, iterations=iterations))
         step = max(step, own)
     release_freed_memory()
@@ -116,68 +134,21 @@ def _union_bytes(store: GraphStore) -> int:
 
 
 def _try_split(
-    setup: Setup, topology: Topology | TypedTopology, split: str
+    setup: Setup, topology: Topology | TypedTopology, split: str, room: int
 ) -> tuple[BatchSize, int, int]:
-    """The largest batch of a split, its iterations, and memory of a step on the host."""
+    """The largest batch of a split, its iterations, and memory of a step on the host. Takes about
+    ``room`` bytes at most."""
     parts = parts_of(setup, split, topology)
-    batch, smaller = largest_batch(parts.sampler, parts.seeds, row_sizes(setup.store))
+    batch, smaller = largest_batch(
+        parts.sampler,
+        parts.seeds,
+        row_sizes(setup.store),
+        num_threads=setup.config.loader.num_threads,
+        most_bytes=room,
+        go_on=_go_on,
+    )
     step = 0
     if setup.device.type == "cpu" and split != "test" and smaller is not None:
-        tried = _trial_batch(setup, *smaller)
-        step = _step_bytes(setup, batch, tried, smaller[1], trains=split == "train")
+        trains = split == "train"
+        step = try_step(setup, parts.sampler, *smaller, batch, room, trains=trains, go_on=_go_on)
     return batch, parts.seeds.num_iterations, step
-
-
-def _trial_batch(setup: Setup, seeds: Any, graph: SampledGraph) -> Batch:
-    """A batch of seeds and their graph, with rows of zeros."""
-    store = setup.store
-    input_type = setup.task.input_type(store)
-    layout = store.nodes(input_type).label_layout
-    shape = layout.shape(graph.num_sampled_nodes[0])
-    y = torch.zeros(shape, dtype=getattr(torch, layout.dtype))
-    links = seeds.links if isinstance(seeds, LinkBatch) else None
-    return Batch.from_sampled(
-        graph,
-        x=_zeros(store, graph),
-        y=y,
-        find_edges=lambda: torch.zeros(graph.edge_index.size(1), dtype=torch.int64),
-        store_values=store_values(store, input_type, None),
-        batch_size=len(seeds.input_id),
-        links=links,
-    )
-
-
-def _step_bytes(
-    setup: Setup, size: BatchSize, batch: Batch, graph: SampledGraph, *, trains: bool
-) -> int:
-    """Memory of a step on a batch of ``size``, tried on a ``batch`` of ``graph``."""
-    with torch.random.fork_rng(devices=[]):
-        model = new_model(setup)
-        model.train(trains)
-        tried = size_of(graph, row_sizes(setup.store))
-        return step_bytes(lambda: _step(setup, model, batch), size, tried)
-
-
-def _zeros(store: GraphStore, graph: SampledGraph) -> torch.Tensor | TypedMap[str, torch.Tensor]:
-    """Rows of zeros for the nodes of ``graph``."""
-    if graph.types is None:
-        return torch.zeros(len(graph.n_id), store.feature_dim, dtype=store.feature_dtype)
-    counts, rows = graph.types.num_sampled_nodes, TypedMap[str, torch.Tensor]()
-    for name in row_sizes(store):
-        files = store.nodes(name).feature_files
-        rows[name] = torch.zeros(sum(counts[name]), files.dim, dtype=files.dtype)
-    return rows
-
-
-def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:
-    def forward(batch: Batch) -> torch.Tensor:
-        with setup.autocast():
-            return model(batch)
-
-    if model.training:
-        loss, _ = setup.task.loss_sum(forward, setup.task.on_host(batch))
-        loss.backward()
-        model.zero_grad()
-    else:
-        with torch.no_grad():
-            setup.task.tally().add(forward, batch)

@@ -40,7 +40,8 @@ def fit(config: Config) -> dict[str, Any]:
 
     Raises:
         ValueError: The configuration cannot be run.
-        Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
+        Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written
+            unless memory was still being planned.
     """
     prepare_environment()
     from lsm.train.trainer import train

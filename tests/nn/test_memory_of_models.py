@@ -1,6 +1,7 @@
 """Memory of models and of their steps."""
 
 import gc
+from functools import partial
 
 import pytest
 import torch
@@ -45,7 +46,8 @@ def test_a_step_is_measured_and_scaled():
     """Each field of a size may be the one that counts: here edges, four times as many."""
     taken = 64 << 20
     size, tried = BatchSize(10, 400, 10), BatchSize(10, 100, 10)
-    measured = step_bytes(lambda: torch.ones(taken // 4).sum().item(), size, tried)
+    steps = [(lambda: torch.ones(taken // 4).sum().item(), tried)]
+    measured = step_bytes(steps, size, 8 * taken)
     assert 3.9 * taken < measured < 5 * taken
 
 
@@ -64,6 +66,25 @@ def test_garbage_that_a_step_would_collect_hides_no_memory():
         del objects, taken_now
 
     gc.collect()
-    assert step_bytes(step, size, size) > 0.9 * taken
+    assert step_bytes([(step, size)], size, 8 * taken) > 0.9 * taken
     assert gc.isenabled()
     gc.collect()
+
+
+@pytest.mark.parametrize(("most", "num_taken"), [(200 << 20, 4), (100 << 20, 3), (1, 2)])
+def test_no_step_is_taken_that_steps_on_fewer_nodes_show_to_be_too_large(most, num_taken):
+    """Each node takes 1 MiB, and the model's gradients 16. The first two show what the third will
+    take, 32 and 48 MiB; the fourth takes 144."""
+    taken = []
+
+    def step(num_nodes):
+        taken.append(num_nodes)
+        torch.ones((16 + num_nodes) << 18).sum().item()
+
+    sizes = [BatchSize(nodes=count, edges=10) for count in (2, 8, 32, 128)]
+    steps = [(partial(step, size.nodes), size) for size in sizes]
+    found = step_bytes(iter(steps), BatchSize(nodes=256, edges=10), most)
+    assert taken == [count for size in sizes[:num_taken] for count in [size.nodes] * 2]
+    last = sizes[num_taken - 1].nodes
+    scaled = (16 + last) * (256 // last) << 20
+    assert 0.9 * scaled < found < 1.1 * scaled
