@@ -91,6 +91,11 @@ def test_names(ends, tmp_path):
         ("p.npy", np.array([[0, 1, 50], [0, 0, -1]]), "pair 2: 50 is no node of type user"),
         ("p.npy", np.array([[0, 1, 5], [0, 0, -1]]), "pair 2: -1 is no node of type item"),
         ("p.npy", b"nonsense", "--links: .*p.npy: not a .npy file"),
+        (
+            "p.npz",
+            b"PK\3\4\0\0",
+            r"p\.npz: expected a .npy file of pairs of ids, or lines",
+        ),
     ],
 )
 def test_bad_pairs_are_told_in_a_line(ends, tmp_path, name, content, message):
@@ -111,5 +116,7 @@ def test_a_truncated_array_is_told(ends, tmp_path):
     (tmp_path / "p.npy").write_bytes(content[:-800])
     with pytest.raises(ValueError, match=r"p\.npy: .*truncated"):
         read_pairs(tmp_path / "p.npy", ends, "--links")
+    with pytest.raises(IsADirectoryError, match=r"--links: .* is a directory; expected a file of"):
+        read_pairs(tmp_path, ends, "--links")
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_pairs(tmp_path / "other", ends, "--links")

@@ -18,6 +18,7 @@ from lsm.data.node_data import NodeData
 from lsm.data.triples.lines import Lines, Malformed
 
 _PAIRS_AT_ONCE = 1 << 20
+_LOOKED_AT = 4096  # bytes of a file that is to be text
 _NO_ID = 2**62  # for larger numbers
 
 
@@ -35,17 +36,21 @@ def read_pairs(given: str | Path | Tensor, ends: Sequence[NodeData], option: str
 
     Raises:
         FileNotFoundError: There is no such file.
+        IsADirectoryError: It is a directory.
         ValueError: The pairs have another form, there are none, or a node does not exist.
     """
     if isinstance(given, Tensor):
         pairs, where, numbers = _of_tensor(given, option), option, None
     else:
         path, where = Path(given), f"{option}: {given}"
+        if path.is_dir():
+            raise IsADirectoryError(f"{where}: is a directory; expected a file of pairs")
         if not path.is_file():
             raise FileNotFoundError(f"{where}: no such file")
         if path.suffix == ".npy":
             pairs, numbers = _of_array(path, where), None
         else:
+            _require_text(path, where)
             pairs, numbers = _of_lines(path, where, ends)
     if pairs.size(1) == 0:
         raise ValueError(f"{where}: expected at least one pair, got none")
@@ -59,6 +64,17 @@ def read_pairs(given: str | Path | Tensor, ends: Sequence[NodeData], option: str
             f"type {nodes.node_type}: expected an id from 0 to {nodes.num_nodes - 1}"
         )
     return pairs
+
+
+def _require_text(path: Path, where: str) -> None:
+    """Raises ValueError for a file of bytes, such as .npz, but for a packed one."""
+    with open(path, "rb") as file:
+        start = file.read(_LOOKED_AT)
+    if b"\0" in start and path.suffix != ".gz":
+        raise ValueError(
+            f"{where}: expected a .npy file of pairs of ids, or lines of text, got a file of "
+            "another kind; numpy.save() writes .npy"
+        )
 
 
 def _first_bad(pairs: Tensor, ends: Sequence[NodeData]) -> tuple[int, int] | None:
