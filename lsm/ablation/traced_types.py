@@ -33,9 +33,13 @@ class TracedTypes:
                 raise ValueError(f"input_type, types: {store.path} has one type of nodes")
             return cls(known[0], [(0, space.num_nodes)])
         types = None if types is None else list(dict.fromkeys(types))
-        for name in (*(types or ()), *([input_type] if input_type is not None else [])):
-            if name not in known:
-                raise ValueError(f"node type: expected one of {', '.join(known)}, got {name!r}")
+        asked = {"types": types or (), "input_type": () if input_type is None else (input_type,)}
+        for key, names in asked.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(
+                        f"{key}: expected types of nodes ({', '.join(known)}), got {name!r}"
+                    )
         features = {name: store.nodes(name).features for name in types or known}
         sizes = {name: own.row_bytes for name, own in features.items() if own is not None}
         if len(set(sizes.values())) != 1 or (types is not None and len(sizes) < len(types)):

@@ -300,8 +300,15 @@ def test_a_trace_of_types_is_what_the_loaders_request_of_them(typed_store, types
     [
         ([], "rows of one size, got rows of paper 96 bytes, author 40 bytes"),
         (["--types", "paper,tag"], "got rows of paper 96 bytes, tag no bytes; name some by"),
-        (["--types", "papers"], "node type: expected one of tag, paper, author, editor, venue"),
-        (["--types", "paper", "--input-type", "x"], "editor, venue, got 'x'"),
+        (
+            ["--types", "papers"],
+            "types: expected types of nodes (tag, paper, author, editor",
+        ),
+        (["--types", "author,writes,paper"], "editor, venue), got 'writes'"),
+        (
+            ["--types", "paper", "--input-type", "x"],
+            "input_type: expected types of nodes (tag",
+        ),
         (["--types", "paper", "--split", "valid"], "has no type with split 'valid'; name one by"),
     ],
 )
