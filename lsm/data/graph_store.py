@@ -395,7 +395,7 @@ class GraphStore:
         target.parent.mkdir(exist_ok=True)
         partial = target.with_name(f".{target.name}.tmp")
         try:
-            with FileSink(partial, remedy=_FREE_SPACE) as sink:
+            with FileSink(partial, remedy=_FREE_SPACE, final=target) as sink:
                 sink.write_array(score.detach().cpu().contiguous().numpy())
             if self.meta.files.pop(file, None) is not None:
                 layout.write_meta(self.path / layout.META, self.meta)

@@ -31,11 +31,18 @@ class FileSink:
     """A file, written in sequence, its sha256 computed on the way."""
 
     def __init__(
-        self, path: Path, opened: tuple[int, bool] | None = None, *, remedy: str = _OTHER_PATH
+        self,
+        path: Path,
+        opened: tuple[int, bool] | None = None,
+        *,
+        remedy: str = _OTHER_PATH,
+        final: Path | None = None,
     ) -> None:
         """Creates ``path``; or writes from the start of ``opened``: (descriptor, which the sink
-        then owns; True if it bypasses the page cache). ``remedy``: advice for a full disk."""
+        then owns; True if it bypasses the page cache). ``remedy``: advice for a full disk.
+        ``final``: the name that the file will have, for errors; None: ``path``."""
         self.path = path
+        self._final = final
         self._remedy = remedy
         self.num_bytes = 0
         self._hash = hashlib.sha256()
@@ -112,7 +119,7 @@ class FileSink:
             self._buffer.close()
 
     def _write_buffer(self) -> None:
-        room = explaining_no_room(self.path, self._buffered, self._remedy)
+        room = explaining_no_room(self.path, self._buffered, self._remedy, self._final)
         with room, memoryview(self._buffer) as view:
             done = 0
             while done < self._buffered:
@@ -131,7 +138,7 @@ class FileSink:
         self._write_buffer()
 
     def _flush(self) -> None:
-        with explaining_no_room(self.path, 0, self._remedy):
+        with explaining_no_room(self.path, 0, self._remedy, self._final):
             os.fsync(self._fd)
         os.posix_fadvise(self._fd, 0, self._written, os.POSIX_FADV_DONTNEED)
         self._flushed = self._written
@@ -168,8 +175,11 @@ def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_
 
 
 @contextlib.contextmanager
-def explaining_no_room(path: Path, num_bytes: int, remedy: str = _OTHER_PATH) -> Iterator[None]:
-    """A context that adds ``num_bytes`` and the free bytes to errors of a full disk."""
+def explaining_no_room(
+    path: Path, num_bytes: int, remedy: str = _OTHER_PATH, final: Path | None = None
+) -> Iterator[None]:
+    """A context that adds ``num_bytes`` and the free bytes to errors of a full disk. ``final``: the
+    name of the file in them; None: ``path``."""
     try:
         yield
     except OSError as error:
@@ -177,4 +187,4 @@ def explaining_no_room(path: Path, num_bytes: int, remedy: str = _OTHER_PATH) ->
             raise
         # A device node lies on another file system than the full one.
         free = 0 if path.is_block_device() else shutil.disk_usage(path.parent).free
-        raise no_room(error.errno, path, num_bytes, free, remedy) from None
+        raise no_room(error.errno, final or path, num_bytes, free, remedy) from None

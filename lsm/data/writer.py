@@ -90,7 +90,7 @@ class StoreWriter:
         """A new file ``name`` of the store. Its user or ``commit`` closes it."""
         if name in self._sinks:
             raise ValueError(f"{name}: written twice")
-        self._sinks[name] = FileSink(self._directory / name)
+        self._sinks[name] = FileSink(self._directory / name, final=self.out / name)
         return self._sinks[name]
 
     def scratch(self) -> Path:

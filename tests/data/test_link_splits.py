@@ -241,6 +241,15 @@ def test_force_replaces_no_store_by_its_splits(tmp_path):
     assert lsm.LinkSplits.make(store, splits.path, force=True).num_edges == splits.num_edges
 
 
+def test_a_full_disk_names_the_file_of_the_splits(tmp_path, disk):
+    store = lsm.GraphStore.from_pyg(graph(num_edges=700_000), tmp_path / "g")
+    told = r"disk full: .*; free some space or choose another path: '.*/disk/links/\w"
+    with pytest.raises(OSError, match=told) as error:
+        lsm.LinkSplits.make(store, disk / "links", order="random")
+    assert error.value.filename.startswith(f"{disk}/links/")
+    assert list(disk.iterdir()) == []
+
+
 def test_the_command_writes_splits(store, capsys):
     from typer.testing import CliRunner
 
