@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from lsm.ablation.config import AblationConfig
+from lsm.core.figures import SUFFIXES
 from lsm.run.directory import RunDirectory
+
+logger = logging.getLogger(__name__)
 
 # Sections that identify a study, without the paths in them.
 _SECTIONS = ("graph", "trace", "cache", "accumulator", "reads")
 _PATHS = ("path", "directory")
 
+_STUDY = "study.json"
+# Files of the results of all studies.
+_RESULTS = (
+    *("records.json", "records.csv", "table.md", "overlap.csv", "batches.csv"),
+    *(f"{plot}{suffix}" for plot in ("plot", "overlap", "batches") for suffix in SUFFIXES),
+)
+
 
 @contextmanager
 def held(config: AblationConfig) -> Iterator[None]:
     """A context that holds ``config.output``. Raises RuntimeError if another process holds it,
-    ValueError if it has the results of another study; those of the same study may be replaced."""
+    ValueError if it has the results of another study or files that no study wrote; those of the
+    same study are replaced, as a line of the log says."""
     folder = Path(config.output)
     with RunDirectory(folder, key="output"):
         before = _sections(_stored(folder))
@@ -30,13 +42,15 @@ def held(config: AblationConfig) -> Iterator[None]:
                 f"output: {folder} holds the results of a study with other {', '.join(other)}; "
                 "choose another output, or remove it"
             )
+        _tell_of_files(folder, "output")
         yield
 
 
 @contextmanager
 def held_for_trace(folder: Path, trace: Path) -> Iterator[None]:
     """A context that holds ``folder`` for the results of ``trace``. Raises RuntimeError if another
-    process holds it, ValueError if it has those of a configuration's study or of another trace."""
+    process holds it, ValueError if it has those of a configuration's study or of another trace, or
+    files that no study wrote; those of the same trace are replaced, as a line of the log says."""
     with RunDirectory(folder, key="--out"):
         if stored := _stored(folder):
             before = stored.get("trace_file")
@@ -46,7 +60,21 @@ def held_for_trace(folder: Path, trace: Path) -> Iterator[None]:
                     f"--out: {folder} holds the results of {of}; choose another folder, or remove "
                     "it"
                 )
+        _tell_of_files(folder, "--out")
         yield
+
+
+def _tell_of_files(folder: Path, key: str) -> None:
+    """Logs that the results in ``folder`` are replaced. Raises ValueError for files with the names
+    of results that no study wrote."""
+    found = [name for name in _RESULTS if (folder / name).exists()]
+    if found and not (folder / _STUDY).exists():
+        raise ValueError(
+            f"{key}: {folder} holds {', '.join(found)}, which no study wrote; choose another "
+            "folder, or remove them"
+        )
+    if found:
+        logger.info("%s: the results of before in %s are replaced", key, folder)
 
 
 def _is_same_file(before: Path, now: Path) -> bool:
@@ -59,7 +87,7 @@ def _is_same_file(before: Path, now: Path) -> bool:
 
 def _stored(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return dict(json.loads((folder / "study.json").read_text())["config"])
+        return dict(json.loads((folder / _STUDY).read_text())["config"])
     return {}
 
 

@@ -268,14 +268,14 @@ def _write(
     report.write_json(folder / "records.json", [*overlap, *batches])
     report.write_csv(folder / "overlap.csv", overlap)
     report.write_csv(folder / "batches.csv", batches)
-    (folder / "table.md").write_text(markdown([*overlap, *batches]))
+    report.write_text(folder / "table.md", markdown([*overlap, *batches]))
     save_profile(profile, folder / "profile.json")
     values = config.model_dump(mode="json")
     wanted = {name: values[name] for name in ("graph", "trace", "accumulator")}
     wanted["accumulator"]["directory"] = "."  # of one machine
     wanted["graph"].pop("path")
     about = record.make({"results": ["records.json"]}, wanted)
-    (folder / "study.json").write_text(json.dumps(about, indent=1) + "\n")
+    report.write_text(folder / "study.json", json.dumps(about, indent=1) + "\n")
     if config.plot.enabled:
         draw_overlap(profile, overlap, config.accumulator.target_share, folder / "overlap.png")
         draw_batches(profile, batches, folder / "batches.png")

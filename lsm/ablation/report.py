@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from lsm.ablation.runs import ignored
+from lsm.core.atomic_file import writing
 
 PARAMETERS = (
     "policy",
@@ -34,14 +35,20 @@ _READS = ("reads", "bytes_read", "read_amplification", "read_secs", "rows_per_s"
 
 
 def write_json(path: Path, records: Sequence[dict]) -> None:
-    """A JSON array, one record per line."""
+    """A JSON array, one record per line. Raises OSError, which names the file."""
     lines = ",\n".join(json.dumps(record) for record in records)
-    path.write_text(f"[\n{lines}\n]\n")
+    write_text(path, f"[\n{lines}\n]\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file of results as a whole. Raises OSError, which names the file."""
+    with writing(path) as temporary:
+        temporary.write_text(text)
 
 
 def write_csv(path: Path, records: Sequence[dict]) -> None:
-    """One row per record, the keys as header."""
-    with open(path, "w", newline="") as file:
+    """One row per record, the keys as header. Raises OSError, which names the file."""
+    with writing(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(records[0]))
         writer.writeheader()
         writer.writerows(records)

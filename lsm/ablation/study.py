@@ -154,14 +154,14 @@ def require_one_type(store: GraphStore, key: str) -> None:
 def write_results(
     folder: Path, records: list[dict], settings: dict, plot: PlotConfig | None
 ) -> None:
-    """Writes records.json, records.csv, table.md, study.json (``settings``, machine and commit),
-    and with ``plot`` plot.png, plot.svg and plot.pdf."""
+    """Writes study.json (``settings``, machine and commit), records.json, records.csv, table.md,
+    and with ``plot`` plot.png, plot.svg and plot.pdf. Raises OSError, which names the file."""
     folder.mkdir(parents=True, exist_ok=True)
+    about = record.make({"results": ["records.json"]}, settings)
+    report.write_text(folder / "study.json", json.dumps(about, indent=1) + "\n")
     report.write_json(folder / "records.json", records)
     report.write_csv(folder / "records.csv", records)
-    (folder / "table.md").write_text(report.markdown(records))
-    about = record.make({"results": ["records.json"]}, settings)
-    (folder / "study.json").write_text(json.dumps(about, indent=1) + "\n")
+    report.write_text(folder / "table.md", report.markdown(records))
     if plot is not None:
         plots.draw(plot, records, folder / "plot.png")
 

@@ -67,6 +67,7 @@ def storage(
     from rich.console import Console
 
     from lsm.core import record
+    from lsm.core.atomic_file import writing
     from lsm.core.units import parse_bytes
     from lsm.storage.measure import as_record, scratch_file, sweep
 
@@ -105,7 +106,8 @@ def storage(
             report=show,
         )
     if json_path is not None:
-        json_path.write_text(json.dumps(record.make({"points": as_record(points)}), indent=1))
+        with writing(json_path) as file:
+            file.write_text(json.dumps(record.make({"points": as_record(points)}), indent=1))
 
 
 def _require_writable(file: Path) -> None:

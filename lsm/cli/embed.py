@@ -243,10 +243,12 @@ def order_command(
     ] = None,
 ) -> None:
     """Print in which order partitions are loaded and buckets are trained in an epoch."""
+    from lsm.core.atomic_file import writing
     from lsm.embed.orders.order import make_order
     from lsm.embed.orders.text import as_text
 
     made = make_order(order, partitions, buffer, ranks, seed=seed)
     if out is not None:
-        out.write_text(json.dumps(made.as_json()) + "\n", encoding="utf-8")
+        with writing(out) as file:
+            file.write_text(json.dumps(made.as_json()) + "\n", encoding="utf-8")
     typer.echo(as_text(made))

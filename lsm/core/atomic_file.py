@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 
@@ -18,6 +18,22 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """As replacing(), of a file that a user named. A link or a pipe, such as /dev/stdout, is
+    written in place. Raises OSError, which names ``path`` and the remedy, if it cannot be
+    written."""
+    in_place = path.is_symlink() or (path.exists() and not path.is_file())
+    try:
+        with nullcontext(path) if in_place else replacing(path) as place:
+            yield place
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot write {path} ({error.strerror}); make room there, or choose another place",
+        ) from error
 
 
 def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:

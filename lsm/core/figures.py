@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lsm.core.atomic_file import replacing
+from lsm.core.atomic_file import writing
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -58,14 +58,8 @@ def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path:
 
 
 def _write(figure: Figure, path: Path) -> None:
-    try:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=120, format=path.suffix[1:])
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"cannot write {path} ({error.strerror}); make room there, or choose another place",
-        ) from error
+    with writing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
 
 
 def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:

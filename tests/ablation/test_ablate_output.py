@@ -1,13 +1,18 @@
 """The results of one study are neither replaced by another's nor written by two at a time."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from lsm.ablation.config import AblationConfig
-from lsm.ablation.output import held
+from lsm.ablation.output import held, held_for_trace
+from lsm.ablation.report import write_csv, write_json, write_text
 from lsm.config.load import find_config, load_tree
 from lsm.run import directory
+
+TRACE = Path("run.npz")
 
 
 def study(folder, *overrides):
@@ -46,6 +51,59 @@ def test_what_is_no_study_is_not_in_the_way(tmp_path, content):
     (tmp_path / "study.json").write_text(content)
     with held(study(tmp_path)):
         pass
+
+
+@pytest.mark.parametrize("name", ["records.json", "table.md", "plot.png"])
+def test_files_that_no_study_wrote_are_kept(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    for hold, key in (
+        (held(study(tmp_path)), "output"),
+        (held_for_trace(tmp_path, TRACE), "--out"),
+    ):
+        told = f"{key}: .* holds {name}, which no study wrote; choose"
+        with pytest.raises(ValueError, match=told), hold:
+            pass
+    (tmp_path / name).rename(tmp_path / "notes.txt")
+    with held(study(tmp_path)):
+        pass
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_results_that_are_replaced_are_told(tmp_path, caplog):
+    caplog.set_level("INFO")
+    (tmp_path / "study.json").write_text(json.dumps({"config": {"trace_file": str(TRACE)}}))
+    with held_for_trace(tmp_path, TRACE):
+        assert "replaced" not in caplog.text
+    (tmp_path / "records.json").write_text("[]")
+    with held_for_trace(tmp_path, TRACE):
+        assert f"--out: the results of before in {tmp_path} are replaced" in caplog.text
+
+
+def test_a_full_disk_names_the_file(disk):
+    (disk / "filler").write_bytes(b"x" * (7 << 20))
+    records = [{"policy": "lru", "lines": n} for n in range(160_000)]
+    write_text(disk / "records.json", "before")
+    for write in (write_json, write_csv):
+        path = disk / "records.json"
+        with pytest.raises(
+            OSError, match=rf"cannot write {path} \(No space left on device\); make"
+        ):
+            write(path, records)
+        assert path.read_text() == "before"
+    assert sorted(path.name for path in disk.iterdir()) == ["filler", "records.json"]
+
+
+def test_a_pipe_is_written_in_place(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    write_text(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "text"
 
 
 def test_two_studies_do_not_share_a_directory(tmp_path, monkeypatch):
