@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 
 import numpy as np
@@ -75,6 +76,24 @@ def test_buckets_of_partitions_hold_each_edge_once(store, partitions, split):
 def test_more_partitions_than_parts_are_refused(store, partitions):
     with pytest.raises(ValueError, match=f"partitions: expected 1 to 240 .* got {partitions}"):
         store.buckets("train", partitions)
+
+
+def test_the_file_of_buckets_stays_open(copy):
+    opened = TripleStore.open(copy)
+    expected = opened.buckets("train", 3).edges(1, 2)
+    buckets = opened.buckets("train", 3)
+    open_files = len(os.listdir("/proc/self/fd"))
+    (copy / "edges/train.npy").rename(copy / "edges/elsewhere.npy")
+    np.testing.assert_array_equal(buckets.edges(1, 2), expected)
+    del buckets
+    assert len(os.listdir("/proc/self/fd")) == open_files - 1
+
+
+def test_buckets_of_a_file_that_was_cut_are_refused(copy):
+    buckets = TripleStore.open(copy).buckets("train", 3)
+    os.truncate(copy / "edges/train.npy", 1000)
+    with pytest.raises(ValueError, match=r"file ends at byte \d+, expected"):
+        buckets.edges(2, 2)
 
 
 def test_a_partition_out_of_range_is_refused(store):

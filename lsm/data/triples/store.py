@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from lsm.core.files import read_exactly
+from lsm.core.files import read_exactly, read_scattered
 from lsm.data.file_sizes import check_sizes
 from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
@@ -142,6 +144,7 @@ class TripleStore:
 
 class Buckets:
     """The edges of one split by (partition of head, partition of tail), read from disk on demand.
+    The file stays open as long as the object lives.
 
     ``starts``: [partitions * partitions + 1] int64; bucket k = i * partitions + j has
     ``starts[k + 1] - starts[k]`` edges.
@@ -150,7 +153,8 @@ class Buckets:
     def __init__(self, store: TripleStore, split: str, first_parts: np.ndarray) -> None:
         """Use ``TripleStore.buckets``."""
         self.partitions = len(first_parts) - 1
-        self._path = store.path / layout.edge_file(split)
+        self._fd = os.open(store.path / layout.edge_file(split), os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._fd)
         self._offset = store._edge_offset(split)
         self._dtype = np.dtype(store.meta.dtype)
         self._columns = store.meta.columns
@@ -172,12 +176,11 @@ class Buckets:
         begins = self._part_starts[rows + self._first_parts[j]]
         ends = self._part_starts[rows + self._first_parts[j + 1]]
         out = np.empty((int((ends - begins).sum()), self._columns), self._dtype)
-        done = 0
-        with open(self._path, "rb", buffering=0) as file:
-            for begin, end in _joined(begins.tolist(), ends.tolist()):
-                slice_ = out[done : done + end - begin]
-                read_exactly(file.fileno(), slice_, self._offset + begin * self._row_bytes)
-                done += end - begin
+        unread, row_bytes = out.reshape(-1).view(np.uint8).data, self._row_bytes
+        for begin, end in _joined(begins.tolist(), ends.tolist()):
+            size = (end - begin) * row_bytes
+            read_scattered(self._fd, [unread[:size]], self._offset + begin * row_bytes)
+            unread = unread[size:]
         return out
 
     @property
