@@ -97,13 +97,44 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
     return node_type, seed_nodes(store.nodes(node_type), ids)
 
 
+def check_distinct(nodes: Tensor, batch_size: int, num_nodes: int, *, shuffle: bool) -> None:
+    """Raises ValueError for seeds [n] int64 of a type of ``num_nodes`` that are equal and meet in a
+    batch of ``batch_size``: any two that are equal, with ``shuffle``."""
+    seen = torch.zeros(num_nodes, dtype=torch.bool)
+    seen[nodes] = True
+    if int(seen.sum()) == len(nodes):
+        return
+    order = torch.argsort(nodes, stable=True)
+    first, second = order[:-1], order[1:]
+    meet = nodes[first] == nodes[second]
+    if not shuffle:
+        meet &= first // batch_size == second // batch_size
+    if meet.any():
+        place = int(meet.nonzero()[0])
+        raise ValueError(
+            f"input_nodes: expected distinct ids in a batch, got {int(nodes[first[place]])} at "
+            f"positions {int(first[place])} and {int(second[place])}; leave out repeats, such as "
+            "with torch.unique(), or set disjoint=True, which gives each seed its own subgraph"
+        )
+
+
+def are_ids(input_nodes: InputNodes) -> bool:
+    """True for ids of nodes, which may repeat, as those of a split, a mask or all nodes cannot."""
+    ids = _ids(input_nodes)
+    return not (ids is None or isinstance(ids, str) or is_mask(input_nodes))
+
+
 def is_mask(input_nodes: InputNodes) -> bool:
     """True for a mask of nodes."""
-    ids = input_nodes[-1] if isinstance(input_nodes, tuple) else input_nodes
+    ids = _ids(input_nodes)
     return (
         not (ids is None or isinstance(ids, str))
         and as_tensor("input_nodes", ids).dtype == torch.bool
     )
+
+
+def _ids(input_nodes: InputNodes) -> str | Tensor | None:
+    return input_nodes[-1] if isinstance(input_nodes, tuple) else input_nodes
 
 
 def find_seed_times(

@@ -42,8 +42,8 @@ class NeighborLoader(Loader):
         num_neighbors: Neighbours per node and hop, without replacement; -1 takes all. Of a store
             with types: for each edge type alike, or a dict by edge type.
         input_nodes: Seed nodes: a split's name, [N] int64 or of a smaller integer type without
-            repeats, a mask, or None for all nodes. Of a store with types: a node type, or a pair of
-            it and one of these.
+            repeats in a batch (``disjoint`` takes them), a mask, or None for all nodes. Of a store
+            with types: a node type, or a pair of it and one of these.
         batch_size: Seeds per rank and iteration.
         shuffle: Shuffle the seeds anew in each epoch, as ``seed`` and the epoch determine.
         drop_last: Leave out the last iteration if it has fewer seeds than the others.

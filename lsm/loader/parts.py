@@ -12,6 +12,8 @@ from lsm.graph.topology import Topology
 from lsm.loader.inputs import (
     Drawing,
     InputNodes,
+    are_ids,
+    check_distinct,
     find_inputs,
     find_seed_times,
     is_mask,
@@ -55,6 +57,10 @@ def open_node_parts(
     input_type, nodes = find_inputs(store, input_nodes)
     times = find_seed_times(store, input_type, nodes, drawing, input_time)
     seeds = NodeSeeds(nodes, times=times, **schedule)
+    if sampler is None and not drawing.is_disjoint and are_ids(input_nodes):
+        all_ranks = schedule["batch_size"] * schedule["world_size"]
+        num_nodes = store.nodes(input_type).num_nodes
+        check_distinct(nodes, all_ranks, num_nodes, shuffle=schedule["shuffle"])
     values = store_values(store, input_type, labels)
     if sampler is None:
         if isinstance(topology, Topology) and (store.is_typed or not drawing.is_plain):

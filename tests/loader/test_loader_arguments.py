@@ -188,6 +188,24 @@ def test_smaller_integers_are_input_nodes_too(store, dtype):
         first(store, nodes.double())
 
 
+def test_seeds_that_repeat_in_a_batch_are_refused_at_once(store):
+    ids = torch.tensor([3, 5, 9, 8, 7, 5])
+    told = (
+        r"input_nodes: .*, got 5 at positions 1 and 5; leave out repeats, .* or set disjoint=True"
+    )
+    for given in (ids, ids.tolist(), ("node", ids)):
+        with pytest.raises(ValueError, match=told):
+            lsm.NeighborLoader(store, [3], given, 6)
+    with pytest.raises(ValueError, match=told):
+        lsm.NeighborLoader(store, [3], ids, 2, shuffle=True)
+    with pytest.raises(ValueError, match=told):
+        lsm.NeighborLoader(store, [3], ids, 3, world_size=2)
+    with lsm.NeighborLoader(store, [3], ids, 5) as apart:
+        assert torch.cat([batch.n_id[: batch.batch_size] for batch in apart]).equal(ids)
+    with lsm.NeighborLoader(store, [3], ids, 6, disjoint=True) as disjoint:
+        assert next(iter(disjoint)).n_id[:6].equal(ids)
+
+
 def test_printing_shows_shapes_and_sizes(store):
     batch = first(store)
     nodes, edges = len(batch.n_id), batch.edge_index.size(1)
