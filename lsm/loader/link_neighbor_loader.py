@@ -58,7 +58,8 @@ class LinkNeighborLoader(Loader):
         neg_sampling: Negatives, as PyG's: "binary", "triplet", its NegativeSampling, or a dict of
             mode, amount, src_weight and dst_weight. A dict may also have ``kind``: uniform,
             degree (in proportion to the links of a node), joint (``amount`` destinations that all
-            links of a batch share), inbatch (the destinations of the other links), resident
+            links of a batch share), inbatch (the destinations of the other links: none are drawn,
+            and a batch has no ``dst_neg_index``, with ``as_pyg`` either), resident
             (``amount`` that all share, of the destinations of the links of this rank's group of
             ``iterations`` batches, 8 by default) or given (those in ``candidates``, [n, k] or
             [k]); and ``nodes``, the destinations to draw from.

@@ -81,7 +81,8 @@ def parts(
 
     Threads sample and read batches ahead of PyG's loader, so a cache sees the batches to come, as
     with lsm.NeighborLoader. They are in the order of ``batch_sampler``, which takes the place of
-    ``batch_size, shuffle, drop_last`` and ``sampler`` of a DataLoader. ``num_workers`` stays 0;
+    ``batch_size, shuffle, drop_last`` and ``sampler`` of a DataLoader: these are arguments of
+    parts(), and PyG's loader refuses them next to a ``batch_sampler``. ``num_workers`` stays 0;
     workers would sample and read each batch by themselves.
 
     Args:
