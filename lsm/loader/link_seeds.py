@@ -105,19 +105,19 @@ class LinkSeeds(SeedSource):
         name = self._name(epoch, iteration)
         return self._batch(name, self._positions(order, iteration), nearby=nearby)
 
-    def _nearby(self, order: Tensor | None, iteration: int) -> Tensor | None:
-        """The positions of this rank's links in the group of iterations around ``iteration``, which
-        resident negatives are drawn from: [n] int64. The last group reaches back, so that all have
-        the same size."""
+    def _nearby(self, order: Tensor | None, iteration: int) -> _Nearby | None:
+        """This rank's links in the group of iterations around ``iteration``, which resident
+        negatives are drawn from. The last group reaches back, so that all have the same size."""
         negatives = self._negatives
         if negatives is None or negatives.kind != "resident":
             return None
         size = min(negatives.iterations, self.num_iterations)
         first = min(iteration // size * size, self.num_iterations - size)
-        return torch.cat([self._positions(order, each) for each in range(first, first + size)])
+        last = first + size - 1
+        return _Nearby(order, self._span(first), self._span(last), last - first, self._global_batch)
 
     def _batch(
-        self, name: BatchName, positions: Tensor, *, nearby: Tensor | None = None
+        self, name: BatchName, positions: Tensor, *, nearby: _Nearby | None = None
     ) -> LinkBatch:
         """The batch of the links at ``positions`` [p]. ``nearby``: those that resident negatives
         are drawn from."""
@@ -149,11 +149,11 @@ class LinkSeeds(SeedSource):
         )
 
     def _resident(
-        self, negatives: NegativeSampling, nearby: Tensor, generator: torch.Generator
+        self, negatives: NegativeSampling, nearby: _Nearby, generator: torch.Generator
     ) -> Tensor:
-        """Destinations of the links at ``nearby``, drawn with replacement: [k] int64."""
+        """Destinations of the links ``nearby``, drawn with replacement: [k] int64."""
         places = torch.randint(len(nearby), (negatives.count(1),), generator=generator)
-        return self.edges.ends[1, nearby[places]]
+        return self.edges.ends[1, nearby.positions(places)]
 
     def _drawn(
         self,
@@ -246,6 +246,39 @@ class LinkSeeds(SeedSource):
             order = np.lexsort((out_of, into))
             found[each] = (torch.from_numpy(into[order]), torch.from_numpy(out_of[order]))
         return found
+
+
+@dataclass(frozen=True)
+class _Nearby:
+    """The links of one rank in iterations that follow one another, without a list of them.
+
+    order: of the epoch's links; None: as they are. first, last: the ranges of the first and of the
+    last iteration in that order. All but the last are as long as the first. num_before: iterations
+    before the last. stride: from one iteration to the next, in places of the order.
+    """
+
+    order: Tensor | None
+    first: tuple[int, int]
+    last: tuple[int, int]
+    num_before: int
+    stride: int
+
+    def __len__(self) -> int:
+        begin, end = self.first
+        last_begin, last_end = self.last
+        return self.num_before * (end - begin) + last_end - last_begin
+
+    def positions(self, places: Tensor) -> Tensor:
+        """The positions of the links at ``places``, from 0 to len() - 1, in order of iterations:
+        int64."""
+        begin, end = self.first
+        found = places + begin
+        if self.stride > end - begin:  # other ranks have links in between
+            number = places // (end - begin)
+            found += number * (self.stride - end + begin)
+            early = begin + self.num_before * self.stride - self.last[0]
+            found -= (number == self.num_before) * early
+        return found if self.order is None else self.order[found]
 
 
 @dataclass(frozen=True)

@@ -112,11 +112,15 @@ class SeedSource(ABC):
     def _positions(self, order: torch.Tensor | None, iteration: int) -> torch.Tensor:
         """The positions of this rank's seeds at ``iteration`` of an epoch in ``order``: [b]
         int64."""
+        begin, end = self._span(iteration)
+        return torch.arange(begin, end) if order is None else order.narrow(0, begin, end - begin)
+
+    def _span(self, iteration: int) -> tuple[int, int]:
+        """The range of this rank's seeds in the order of an epoch: the first, and the end."""
         first = iteration * self._global_batch
         count = max(0, self.global_count(iteration))
         begin = first + count * self._rank // self._world_size
-        end = first + count * (self._rank + 1) // self._world_size
-        return torch.arange(begin, end) if order is None else order.narrow(0, begin, end - begin)
+        return begin, first + count * (self._rank + 1) // self._world_size
 
 
 class NodeSeeds(SeedSource):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import lsm
+from lsm import native
 from lsm.links.negative_sampling import NegativeSampling, NodeDraws
 from lsm.loader.link_seeds import LinkEdges, LinkSeeds
 from tests.support.link_graphs import (
@@ -214,11 +215,12 @@ def test_ranks_share_the_links_and_batches_repeat(stores):
 
 @pytest.mark.parametrize("kind", ["joint", "resident"])
 def test_a_batch_reads_its_own_links_only(kind):
-    """Of more links than any memory holds, in the order of a file: source, destination."""
+    """Of more links than any memory holds, in the order of a file: source, destination. Nor is
+    there a list of the links of the group that resident negatives are drawn from."""
     ends = torch.tensor([[3, 5]]).expand(2**42, 2).t()
     seeds = LinkSeeds(
         LinkEdges(CITES, ends),
-        NegativeSampling("triplet", 4, kind=kind),
+        NegativeSampling("triplet", 4, kind=kind, iterations=2**36),
         (None, NodeDraws(10)),
         8,
         is_disjoint=False,
@@ -232,6 +234,43 @@ def test_a_batch_reads_its_own_links_only(kind):
     batch = seeds.epoch(0)(2**38)
     assert batch.seeds["paper"][batch.links.sources].tolist() == [3] * 8
     assert batch.seeds["paper"][batch.links.destinations].tolist() == [5] * 8
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize("iterations", [1, 3, 4, 50])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_resident_negatives_are_drawn_from_a_list_of_their_group(shuffle, iterations, world_size):
+    """With a short last iteration, by the generator of the batch."""
+    ends = torch.stack((torch.arange(100), torch.arange(1000, 1100)))
+    amount = 30
+    for rank in range(world_size):
+        seeds = LinkSeeds(
+            LinkEdges(WRITES, ends),
+            NegativeSampling("triplet", amount, kind="resident", iterations=iterations),
+            (None, NodeDraws(2000)),
+            7 if world_size == 1 else 3,
+            is_disjoint=False,
+            excluded_types={},
+            shuffle=shuffle,
+            drop_last=False,
+            seed=5,
+            rank=rank,
+            world_size=world_size,
+        )
+        draw = seeds.epoch(2)
+        links = [draw(each).input_id for each in range(seeds.num_iterations)]
+        size = min(iterations, len(links))
+        for iteration, own in enumerate(links):
+            first = min(iteration // size * size, len(links) - size)
+            group = torch.cat(links[first : first + size])
+            key = native.batch_key(5 ^ 0x9E3779B97F4A7C15, 2, iteration, rank)
+            generator = torch.Generator().manual_seed(key)
+            for batch in (draw(iteration), draw(iteration).first(len(own) - 1)):
+                if not len(batch.input_id):
+                    continue
+                places = torch.randint(len(group), (amount,), generator=generator.manual_seed(key))
+                drawn = batch.seeds[WRITES[2]][batch.links.dst_neg_index]
+                assert torch.equal(drawn, ends[1, group[places]])
 
 
 def draws_of(store, sampling, **options):
