@@ -31,11 +31,20 @@ _WINDOW_SHARE = 4  # and a window this fraction of a budget that grows for expli
 
 def share_out(config: Config, facts: Facts) -> MemoryPlan:
     """The shares of ``facts.budget``. Raises ValueError, with the sum, if the budget is too small
-    for the explicit sizes of the configuration, or for a single batch."""
+    for the explicit sizes of the configuration, or for a single batch. A given budget may be
+    larger than the free memory; a plan that takes more than is free has a ``problem``."""
     if config.memory.bytes == "auto":
         # Explicit sizes beyond auto's share win, as far as memory is available.
         return _Division(config, _grown(config, facts, facts.available)).plan()
-    return _Division(config, facts).plan()
+    plan = _Division(config, facts).plan()
+    if plan.total <= facts.available:
+        return plan
+    problem = (
+        f"memory.bytes: {format_bytes(plan.total)} are planned of a budget of "
+        f"{format_bytes(facts.budget)}, and {format_bytes(facts.available)} are free, so that the "
+        f"kernel may end the run; set memory.bytes to auto or to {facts.available >> 20}MiB"
+    )
+    return replace(plan, problem=problem)
 
 
 def _grown(config: Config, facts: Facts, most: int | None = None) -> Facts:

@@ -59,7 +59,7 @@ class MemoryPlan:
     notes: tuple[str, ...] = field(default=())
     """Sizes that are smaller than requested."""
     problem: str | None = None
-    """A sum above the budget, if the budget is an estimate."""
+    """A sum above the budget, if the budget is an estimate, or above the free memory."""
 
     @property
     def total(self) -> int:

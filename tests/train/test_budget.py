@@ -49,6 +49,17 @@ def plan(facts=FACTS, **sections):
     return share_out(parse_config(sections), facts)
 
 
+def test_a_given_budget_beyond_the_free_memory_is_a_problem_if_the_plan_takes_it():
+    beyond = plan(facts(100 << 40), memory={"bytes": "100TiB"})
+    assert beyond.total > FACTS.available
+    assert "memory.bytes: 17" in beyond.problem
+    assert "of a budget of 100 TiB, and 4 GiB are free" in beyond.problem
+    assert "set memory.bytes to auto or to 4096MiB" in beyond.problem
+    small = plan(facts(100 << 40, num_nodes=MIB), memory={"bytes": "100TiB"})
+    assert small.total <= FACTS.available
+    assert small.problem is None
+
+
 def cache_of(config):
     cache = config.cache
     return (cache.policy, cache.victim.mode, cache.bytes, cache.victim.bytes, cache.window)
@@ -193,7 +204,7 @@ def test_an_estimated_budget_is_an_error_if_the_sum_is_far_above_the_memory_ther
     with pytest.raises(ValueError, match=r"train\.eval\.batch_size, links\.eval_candidates"):
         plan(far, train={"task": "link"})
     given = replace(far, budget=20480 * MIB)
-    assert plan(given, memory={"bytes": given.budget}).problem is None
+    assert "2 GiB are free" in plan(given, memory={"bytes": given.budget}).problem  # no error
 
 
 def test_a_cache_on_a_gpu_takes_what_the_gpu_has():
