@@ -190,6 +190,10 @@ def test_splits_of_another_store_are_refused(store, tmp_path):
         ({"valid": 1e-9, "test": 0.1}, "valid: no edge is left for it"),
         ({"order": "time"}, "have no times; split with --order random .*order='random'"),
         ({"edge_type": CITES}, "edge type: expected one of node,to,node"),
+        ({"edge_type": "node"}, "edge type: expected one of node,to,node of .*, got 'node'"),
+        ({"order": "tim"}, "order: expected one of auto, random, time, got 'tim'"),
+        ({"message_edges": "tra"}, "message_edges: expected one of train, earlier, all, got 'tra'"),
+        ({"valid": "0.1"}, "valid, test: expected shares of .*, got '0.1' and 0.05"),
         ({"reverse_type": WRITES}, "reverse type: expected edges from node to node"),
     ],
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
@@ -79,6 +80,8 @@ def split_links(
         FileExistsError: ``out`` exists.
         ValueError: An option does not fit the store, or a split would have no edges.
     """
+    _require_one_of("order", order, ("auto", "random", "time"))
+    _require_one_of("message_edges", message_edges, get_args(MessageRule))
     chosen = known_edge_type(store, edge_type)
     reverse = known_reverse(store, chosen, reverse_type)
     edges = {each: store.edges(each) for each in (chosen, reverse) if each is not None}
@@ -119,6 +122,11 @@ def split_links(
     return path
 
 
+def _require_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+
+
 def known_edge_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
     """The type that is given, or the only one. Raises ValueError for another, or none of
     several."""
@@ -127,7 +135,8 @@ def known_edge_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
         return known[0]
     if edge_type is None or edge_type not in known:
         names = "; ".join(",".join(each) for each in known)
-        given = "none" if edge_type is None else ",".join(edge_type)
+        is_type = isinstance(edge_type, tuple | list) and all(isinstance(n, str) for n in edge_type)
+        given = "none" if edge_type is None else ",".join(edge_type) if is_type else repr(edge_type)
         raise ValueError(f"edge type: expected one of {names} of {store.path}, got {given}")
     return edge_type
 
@@ -168,10 +177,12 @@ def _drawn_parts(
     *,
     is_symmetric: bool,
 ) -> Parts:
-    if not (valid >= 0 and test >= 0 and 0 < valid + test < 1):
+    shares: tuple[Any, ...] = (valid, test)
+    are_numbers = all(isinstance(share, Real) for share in shares)
+    if not (are_numbers and valid >= 0 and test >= 0 and 0 < valid + test < 1):
         raise ValueError(
             "valid, test: expected shares of at least 0, above 0 and below 1 together, got "
-            f"{valid} and {test}"
+            f"{valid!r} and {test!r}"
         )
     if order == "random":
         return RandomParts(seed, valid, test, is_symmetric=is_symmetric)
