@@ -28,6 +28,10 @@ EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
 owner at the same iteration, beside COUNTERS' requests; bytes of ids and of rows sent to other
 ranks."""
 
+STORAGE_SUMS = ("bytes_read", "bytes_requested")
+"""The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
+read, some iterations before their use."""
+
 SPANS = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs", "comm_wait_secs")
 """Time of each batch of rows: planning; waiting for storage; copying rows to their requesters;
 exchanging ids and messages with other ranks; waiting for other ranks (mostly for their storage)."""

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.core.counters import COUNTERS, EXCHANGED, SPANS, STORAGE_SUMS
 from lsm.core.ids import vector_of_ids
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
@@ -227,6 +227,15 @@ class FeatureLoader(RowSource):
             The storage engine's counters, by name. A cache adds its own.
         """
         return self.storage.stats()
+
+    def storage_sums(self) -> dict[str, int | float]:
+        """Returns STORAGE_SUMS since the loader was opened, sooner than stats() does.
+
+        Returns:
+            ``bytes_read`` and ``bytes_requested``.
+        """
+        stats = self.storage.stats()
+        return {name: stats[name] for name in STORAGE_SUMS}
 
     def close(self) -> None:
         """Closes the engine, except in a forked process. Delivered rows stay valid."""

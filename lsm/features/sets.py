@@ -15,7 +15,7 @@ import torch
 
 from lsm import native
 from lsm.comm.request import RowFormat
-from lsm.core.counters import BY_SOURCE
+from lsm.core.counters import BY_SOURCE, STORAGE_SUMS
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.features.pending_batch import PendingBatch
@@ -178,6 +178,11 @@ class FeatureSets(RowSource):
         totals["read_amplification"] = totals["bytes_read"] / requested if requested else 0.0
         with self._counting:
             return totals | {f"cache_{key}": count for key, count in self._totals.items()}
+
+    def storage_sums(self) -> dict[str, int | float]:
+        """As FeatureLoader.storage_sums(): sums over the sets."""
+        found = [loader.storage_sums() for loader in self._loaders]
+        return {name: sum(each[name] for each in found) for name in STORAGE_SUMS}
 
     def close(self) -> None:
         """Closes the loaders of all sets."""

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lsm.core.counters import BY_SOURCE, COUNTERS, EXCHANGED, SPANS
+from lsm.core.counters import BY_SOURCE, COUNTERS, EXCHANGED, SPANS, STORAGE_SUMS
 from lsm.features.sets import Features
-
-STORAGE_SUMS = ("bytes_read", "bytes_requested")
-"""The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
-read, some iterations before their use."""
 
 STEP_SCALARS = ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes")
 """Of a step, in TensorBoard."""
@@ -36,8 +32,7 @@ class NewReads:
 
     def take(self) -> dict[str, float]:
         """STORAGE_SUMS since the last call."""
-        seen, stats = self._seen, self._features.stats()
-        self._seen = {name: stats[name] for name in STORAGE_SUMS}
+        seen, self._seen = self._seen, self._features.storage_sums()
         if self._features.engine == "memory":
             self._seen["bytes_read"] = 0  # copies of rows, and none of them from a drive
         return {name: self._seen[name] - seen[name] for name in STORAGE_SUMS}

@@ -14,6 +14,7 @@ from lsm.core.counters import BY_SOURCE
 from lsm.core.device import GpuPlace
 from lsm.data.feature_files import FeatureFiles
 from lsm.features import builders
+from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
 from lsm.features.sets import FeatureSets, RowSet
 from lsm.features.tiers_gpu import GpuOptions
@@ -21,6 +22,7 @@ from lsm.graph.types import NodeSpace
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_scheduler import ReadScheduler
 from lsm.storage.row_map import RowMap
+from lsm.train.row_metrics import NewReads
 from support.cached_features import deliver
 
 SPACE = NodeSpace({"tag": 40, "paper": 300, "author": 200, "venue": 50, "word": 0})
@@ -132,6 +134,24 @@ def test_every_type_gets_its_rows(tmp_path, typed_rows, kind, merge_iterations):
             assert sum(by_type) == wide[f"cache_{name}"]
     assert stats["read_amplification"] == stats["bytes_read"] / stats["bytes_requested"]
     sets.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "host"])
+def test_sums_of_storage_take_no_other_counters(tmp_path, typed_rows, monkeypatch, kind):
+    with open_sets(tmp_path, typed_rows, kind) as sets:
+        reads = NewReads(sets)
+        expected_bytes = 0
+        for _, pending, _ in deliver(sets, requests(6)):
+            missed = {name: pending.stats[f"misses/{name}"] for name in typed_rows}
+            expected_bytes += sum((WIDE | NARROW)[name].row_bytes * missed[name] for name in missed)
+        stats = sets.stats()
+        assert expected_bytes == stats["bytes_requested"] > 0
+        monkeypatch.setattr(FeatureSets, "stats", None)
+        monkeypatch.setattr(CachedFeatureLoader, "stats", None)
+        expected = {name: stats[name] for name in ("bytes_read", "bytes_requested")}
+        assert sets.storage_sums() == expected
+        assert reads.take() == expected
+        assert reads.take() == dict.fromkeys(expected, 0)
 
 
 def test_reads_of_all_sets_are_one_wave(tmp_path, typed_rows):
