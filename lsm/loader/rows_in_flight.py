@@ -45,6 +45,7 @@ class RowsInFlight:
         self._rows = rows
         self._policy = policy
         self._in_flight: deque[PendingRows[Rows]] = deque()
+        self._arriving: list[PendingRows[Rows]] = []  # those not seen to have arrived
         self._num_completed = 0  # of those in flight
         self._room = threading.Condition()
         self._closed = threading.Event()
@@ -77,12 +78,15 @@ class RowsInFlight:
         """Adds the rows of the next iteration. Returns the values of READ_AHEAD."""
         with self._room:
             self._in_flight.append(rows)
+            self._arriving.append(rows)
             return len(self._in_flight), self._rows.reads.outstanding_reads
 
     def take(self) -> None:
         """Removes the oldest rows, which training has taken."""
         with self._room:
-            self._in_flight.popleft()
+            taken = self._in_flight.popleft()
+            if self._arriving and self._arriving[0] is taken:
+                del self._arriving[0]  # it would hold memory
             self._num_completed -= self._rows.completed_ahead > 0
             self._room.notify_all()
 
@@ -111,9 +115,10 @@ class RowsInFlight:
                 self._room.wait(_DRIVE_POLL_SECS if for_drive else POLL_SECS)
 
     def _flight(self) -> InFlight:
+        self._arriving = [rows for rows in self._arriving if not rows.arrived]
         return InFlight(
             iterations=len(self._in_flight),
-            ready=sum(rows.arrived for rows in self._in_flight),
+            ready=len(self._in_flight) - len(self._arriving),
             row_bytes=self.row_bytes,
             reads=self._rows.reads.outstanding_reads,
         )
