@@ -19,6 +19,7 @@ import torch
 from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
+from lsm.core.allocator import release_freed_memory
 from lsm.core.counters import READ_AHEAD, SPANS
 from lsm.core.device import memory_errors, seed_generators
 from lsm.core.profiler import span
@@ -270,6 +271,7 @@ class Trainer:
         job.network.share_buffers(job.world)
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
+        release_freed_memory()  # blocks of one split, of its sizes, would lie beside the next's
         try:
             with memory_errors(f"while testing on the split {split}"), span("evaluate"):
                 if job.config.train.eval.exact:
@@ -280,6 +282,7 @@ class Trainer:
             raise RuntimeError(
                 f"epoch {self.position.epoch + 1}, split {split}: {error}; {self.loss_remedy}"
             ) from None
+        release_freed_memory()
         self._metrics.end()
         reads = torch.tensor(self._reads.take()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())
