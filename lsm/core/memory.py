@@ -33,6 +33,8 @@ class BatchSize:
     """Nodes whose in-edges are in the batch."""
     mixed_bytes: int = 0
     """Bytes of its rows, if rows have several sizes."""
+    value_bytes: int = 0
+    """Bytes of the values of its nodes and edges: the subgraph of each node, weights."""
 
     def at_least(self, other: BatchSize) -> BatchSize:
         """The maximum of both in each field."""

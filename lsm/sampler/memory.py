@@ -23,12 +23,12 @@ _LEAST_GROWTH = 2.0  # of a part by the next, where the first seeds happen to ha
 
 def graph_bytes(batch: BatchSize) -> int:
     """Memory of a batch's graph in training."""
-    return 16 * batch.edges + 8 * (batch.nodes + batch.expanded)
+    return 16 * batch.edges + 8 * (batch.nodes + batch.expanded) + batch.value_bytes
 
 
 def packed_bytes(batch: BatchSize) -> int:
     """Memory of a batch's graph while it waits in the window."""
-    return 4 * batch.edges + 8 * (batch.nodes + batch.expanded)
+    return 4 * batch.edges + 8 * (batch.nodes + batch.expanded) + batch.value_bytes
 
 
 def terms(num_threads: int, shape: Shape) -> Terms:
@@ -46,6 +46,7 @@ def gpu_bytes(options: TopologyOptions, shape: Shape, free: int) -> int:
 def _sampling_bytes(batch: BatchSize) -> int:
     """The growing output of one sample, and a table of ids."""
     output = 8 * (batch.nodes + batch.edges) + 2 * 16 * batch.edges + 8 * batch.expanded
+    output += batch.value_bytes
     return int(HEADROOM * output) + 16 * (batch.nodes + batch.edges)
 
 
@@ -136,4 +137,5 @@ def size_of(graph: SampledGraph, row_bytes: Mapping[str, int]) -> BatchSize:
         counts = graph.types.num_sampled_nodes
         mixed = sum(sum(counts[name]) * each for name, each in row_bytes.items())
     num_expanded = len(graph.indptr) - 1
-    return BatchSize(len(graph.n_id), graph.edge_index.size(1), num_expanded, mixed)
+    values = sum(each.nbytes for each in (graph.batch, graph.edge_weight) if each is not None)
+    return BatchSize(len(graph.n_id), graph.edge_index.size(1), num_expanded, mixed, values)

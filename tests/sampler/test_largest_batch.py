@@ -5,7 +5,7 @@ import torch
 
 from lsm.core.memory import BatchSize
 from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
-from lsm.sampler.memory import largest_batch
+from lsm.sampler.memory import graph_bytes, largest_batch, packed_bytes
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.seeds import NodeSeeds
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
@@ -73,6 +73,25 @@ def test_a_batch_that_cannot_fit_is_judged_by_parts(make):
     assert found.expanded >= 0.9 * expanded
     if make is disjoint:  # where nodes of seeds do not coincide
         assert found.nodes < 1.5 * nodes
+
+
+@pytest.mark.parametrize(("make", "is_ladies"), [(plain, False), (disjoint, False), (None, True)])
+def test_the_values_of_a_graph_count_as_it_counts_them(make, is_ladies):
+    """Subgraphs of nodes, and weights of edges: by the tensors of the first batches."""
+    graph = random_graph(NUM_NODES, 200_000)
+    sampler = NeighborSampler(graph, [500, 500], sampling="ladies") if is_ladies else make()
+    seeds = NodeSeeds(torch.arange(NUM_NODES), 2000, **SCHEDULE)
+    at, (found, _) = seeds.epoch(0), largest_batch(sampler, seeds, ROW_BYTES)
+    graphs = [sampler.sample(*at(each).arguments) for each in range(3)]
+    unpacked, packed = (
+        max(each.num_bytes for each in some) for some in (graphs, map(pack, graphs))
+    )
+    assert graph_bytes(found) == pytest.approx(1.05 * unpacked, rel=1e-3)
+    assert packed_bytes(found) == pytest.approx(1.05 * packed, rel=1e-3)
+
+
+def pack(graph):
+    return graph.pack()
 
 
 def test_threads_that_sample_count():
