@@ -6,7 +6,7 @@ once, sorted by id, while the group before is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -91,14 +91,17 @@ class GatherStage:
                 name: stack.enter_context(open_storage(files, self._storage[name]))
                 for name, files in self._sources.items()
             }
+            places = {
+                name: torch.empty(self._num_nodes[name], dtype=torch.int32) for name in storages
+            }
             before: _Group | None = None
             for group in self._groups(units):
                 self._read(group, storages)
                 if before is not None:
-                    self._compute(before, finish)
+                    self._compute(before, places, finish)
                 before = group
             if before is not None:
-                self._compute(before, finish)
+                self._compute(before, places, finish)
             return bytes_read(storages.values())
 
     def _divide(self, resources: Resources) -> None:
@@ -127,34 +130,32 @@ class GatherStage:
         marks = {
             name: torch.zeros(self._num_nodes[name], dtype=torch.bool) for name in self._sources
         }
-        group, num_bytes = _Group(), 0
+        group, parts, num_bytes = _Group(), _parts_of(marks), 0
         for unit in units.tolist():
             dst = torch.arange(int(self._bounds[unit]), int(self._bounds[unit + 1]))
             if self._wanted is not None:
                 dst = dst[self._wanted[dst]]
             block = make_block(self._layer.node_type, dst, self._topologies)
-            more = self._new_bytes(block, marks)
+            new = _new_ids(block, marks)
+            more = self._row_bytes(new)
             is_full = num_bytes + more > self._budget or len(group.units) == _MOST_BLOCKS
             if group.units and is_full:
-                yield self._closed(group, marks)
-                group, num_bytes = _Group(), 0
-                more = self._new_bytes(block, marks)
+                yield _closed(group, parts, marks)
+                group, parts, num_bytes = _Group(), _parts_of(marks), 0
+                new = _new_ids(block, marks)
+                more = self._row_bytes(new)
             self._check_room(block, more)
             group.units.append(unit)
             group.blocks.append(block)
             num_bytes += more
-            for name, mark in marks.items():
-                if name in block.ids:
-                    mark[block.ids[name]] = True
+            for name, ids in new.items():
+                marks[name][ids] = True
+                parts[name].append(ids)
         if group.units:
-            yield self._closed(group, marks)
+            yield _closed(group, parts, marks)
 
-    def _new_bytes(self, block: Block, marks: Mapping[str, Tensor]) -> int:
-        return sum(
-            int((~mark[block.ids[name]]).sum()) * self._sources[name].row_bytes
-            for name, mark in marks.items()
-            if name in block.ids
-        )
+    def _row_bytes(self, ids: Mapping[str, Tensor]) -> int:
+        return sum(len(own) * self._sources[name].row_bytes for name, own in ids.items())
 
     def _check_room(self, block: Block, num_bytes: int) -> None:
         if num_bytes > self._budget:
@@ -166,25 +167,17 @@ class GatherStage:
                 "use fewer threads",
             )
 
-    @staticmethod
-    def _closed(group: _Group, marks: Mapping[str, Tensor]) -> _Group:
-        for name, mark in marks.items():
-            group.ids[name] = mark.nonzero().view(-1)
-            mark[group.ids[name]] = False
-        return group
-
     def _read(self, group: _Group, storages: Mapping[str, Storage]) -> None:
         for name, ids in group.ids.items():
             files = self._sources[name]
             group.rows[name] = torch.empty(len(ids), files.dim, dtype=files.dtype)
             group.tickets.append(storages[name].submit(ids, group.rows[name]))
 
-    def _compute(self, group: _Group, finish: Finish) -> None:
+    def _compute(self, group: _Group, places: Mapping[str, Tensor], finish: Finish) -> None:
+        """Computes a group. ``places``: by type, memory for the places of nodes in its rows."""
         for ticket in group.tickets:
             ticket.wait()
-        places = {}
         for name, ids in group.ids.items():
-            places[name] = torch.empty(self._num_nodes[name], dtype=torch.int32)
             places[name][ids] = torch.arange(len(ids), dtype=torch.int32)
         counts: list[Future[int]] = [
             self._pool.submit(self._rows_of, block, group, places) for block in group.blocks
@@ -210,3 +203,29 @@ class GatherStage:
             computed = self._layer.compute(block).float()
             block.rows.clear()
             return self.sink.write(block.own_ids, computed)
+
+
+def _new_ids(block: Block, marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The nodes of a block that are not marked, by type."""
+    return {
+        name: block.ids[name][~mark[block.ids[name]]]
+        for name, mark in marks.items()
+        if name in block.ids
+    }
+
+
+def _parts_of(names: Iterable[str]) -> dict[str, list[Tensor]]:
+    """For each of ``names``, the nodes of no block yet."""
+    return {name: [torch.empty(0, dtype=torch.int64)] for name in names}
+
+
+def _closed(
+    group: _Group, parts: Mapping[str, list[Tensor]], marks: Mapping[str, Tensor]
+) -> _Group:
+    """The group with its nodes: ``parts`` of each type, which share none. Clears their marks. Takes
+    time for these nodes only, not for all of the graph."""
+    for name, mark in marks.items():
+        ids = np.sort(torch.cat(parts[name]).numpy())
+        group.ids[name] = torch.from_numpy(ids)
+        mark[group.ids[name]] = False
+    return group

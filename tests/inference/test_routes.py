@@ -154,6 +154,30 @@ def test_rows_are_those_of_the_whole_graph(name, data, store, tmp_path):
         assert rows.tobytes() == again[key].tobytes(), key
 
 
+def test_a_group_reads_each_row_once_without_a_look_at_all_nodes(store, tmp_path, monkeypatch):
+    """In ascending order of ids, whatever the order of its blocks' nodes."""
+    closed, read, groups = gather._closed, gather.GatherStage._read, []
+
+    def watched(*arguments):
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.Tensor, "nonzero", None)
+            return closed(*arguments)
+
+    def recorded(stage, group, storages):
+        (ids,) = group.ids.values()
+        wanted = torch.cat([own for block in group.blocks for own in block.ids.values()])
+        assert torch.equal(ids, wanted.unique())
+        groups.append(len(group.blocks))
+        return read(stage, group, storages)
+
+    monkeypatch.setattr(gather, "_closed", watched)
+    monkeypatch.setattr(gather.GatherStage, "_read", recorded)
+    monkeypatch.setattr(gather, "_MOST_BLOCKS", 3)
+    run(model("sage"), store, tmp_path / "out", route="gather")
+    assert len(groups) > 6
+    assert max(groups) == 3
+
+
 def test_embeddings_are_the_rows_before_the_last_layer(data, store, tmp_path):
     made = model("gcn")
     _, found = run(made, store, tmp_path / "out", outputs=["embeddings"])
