@@ -16,10 +16,11 @@ def add_penalty(
 
     n3 is the nuclear 3-norm of Lacroix et al. (2018). l3 differs from it in complex models only.
     """
-    if options.penalised == "none":
+    penalised = options.penalised
+    if penalised == "none":
         return 0.0
     weight = times * options.regularizer_weight
-    if options.penalised == "moduli":
+    if penalised == "moduli":
         real, imaginary = embeddings.chunk(2, -1)
         modulus = real.hypot(imaginary)
         factors = modulus.repeat(1, 2)
