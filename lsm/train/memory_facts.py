@@ -103,11 +103,12 @@ def _facts(setup: Setup) -> Facts:
         shares_cache=shares_cache(setup.config.comm, world),
     )
     room = free if given == "auto" else max(0, given - before["anonymous"] - before["file"])
-    step = 0
+    step, evaluated = 0, None
     for split in ("train", "valid", "test"):
-        batch, iterations, own = _try_split(setup, topology, split, room)
+        batch, iterations, own = _try_split(setup, topology, split, room, evaluated)
         shape = shape.at_least(replace(shape, batch=batch, iterations=iterations))
         step = max(step, own)
+        evaluated = (batch, own) if split == "valid" and own else evaluated
     release_freed_memory()
     after = host_memory.resident_bytes()
     # Resident pages of the topology, which has been mapped since, are not the process's own.
@@ -134,10 +135,15 @@ def _union_bytes(store: GraphStore) -> int:
 
 
 def _try_split(
-    setup: Setup, topology: Topology | TypedTopology, split: str, room: int
+    setup: Setup,
+    topology: Topology | TypedTopology,
+    split: str,
+    room: int,
+    evaluated: tuple[BatchSize, int] | None,
 ) -> tuple[BatchSize, int, int]:
-    """The largest batch of a split, its iterations, and memory of a step on the host. Takes about
-    ``room`` bytes at most."""
+    """The largest batch of a split, its iterations, and memory of a step on the host: that of a
+    batch that was ``evaluated``, scaled, or of one that is tried. Takes about ``room`` bytes at
+    most."""
     parts = parts_of(setup, split, topology)
     batch, smaller = largest_batch(
         parts.sampler,
@@ -148,7 +154,10 @@ def _try_split(
         go_on=_go_on,
     )
     step = 0
-    if setup.device.type == "cpu" and split != "test" and smaller is not None:
-        trains = split == "train"
-        step = try_step(setup, parts.sampler, *smaller, batch, room, trains=trains, go_on=_go_on)
+    if setup.device.type == "cpu" and smaller is not None:
+        if evaluated is not None:
+            step = int(evaluated[1] * batch.ratio(evaluated[0]))
+        else:
+            trains, tried = split == "train", (setup, parts.sampler, *smaller)
+            step = try_step(*tried, batch, room, trains=trains, go_on=_go_on)
     return batch, parts.seeds.num_iterations, step
