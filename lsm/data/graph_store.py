@@ -227,7 +227,8 @@ class GraphStore:
         Raises:
             ValueError: There is no such type.
         """
-        return self._edges[self._known(edge_type, self._edges, "edge type")]
+        key = tuple(edge_type) if isinstance(edge_type, list) else edge_type
+        return self._edges[self._known(key, self._edges, "edge type")]
 
     @property
     def num_edges(self) -> int:

@@ -21,7 +21,7 @@ from lsm.loader.link_inputs import InputLinks
 from lsm.loader.link_parts import open_link_parts
 from lsm.loader.loader import Loader
 from lsm.loader.pyg_arguments import check_extra_arguments
-from lsm.loader.shared_arguments import form_of, run_ahead
+from lsm.loader.shared_arguments import check_features, form_of, run_ahead
 from lsm.sampler.options import Sampling
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology
 from lsm.storage.options import StorageOptions
@@ -121,6 +121,7 @@ class LinkNeighborLoader(Loader):
     ) -> None:
         check_extra_arguments(LinkNeighborLoader, more)
         store, sampling = opened(store), Sampling.of(sampling)
+        check_features(features)
         policy = run_ahead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes)
         drawing = Drawing(
             num_neighbors, sampling, disjoint, temporal_strategy, time_attr, weight_attr

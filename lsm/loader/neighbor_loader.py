@@ -20,7 +20,7 @@ from lsm.loader.inputs import (
 from lsm.loader.loader import Loader
 from lsm.loader.parts import open_node_parts
 from lsm.loader.pyg_arguments import check_extra_arguments
-from lsm.loader.shared_arguments import form_of, run_ahead
+from lsm.loader.shared_arguments import check_features, form_of, run_ahead
 from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology
@@ -129,6 +129,7 @@ class NeighborLoader(Loader):
     ) -> None:
         check_extra_arguments(NeighborLoader, more)
         store, sampling = opened(store), Sampling.of(sampling)
+        check_features(features)
         policy = run_ahead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes)
         drawing = Drawing(
             num_neighbors, sampling, disjoint, temporal_strategy, time_attr, weight_attr

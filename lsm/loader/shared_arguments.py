@@ -7,6 +7,7 @@ from typing import Any
 
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
+from lsm.features.row_source import RowSource
 from lsm.loader.batch import Batch
 from lsm.loader.dgl import to_item
 from lsm.loader.rows_in_flight import RunAhead
@@ -26,6 +27,15 @@ def run_ahead(
     if not isinstance(prefetch, ReadAhead):
         prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
     return RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes)
+
+
+def check_features(features: Any) -> None:
+    """Raises TypeError for ``features`` that are neither None nor a source of rows."""
+    if features is not None and not isinstance(features, RowSource):
+        raise TypeError(
+            "features: expected what lsm.open_features(store) returns, got "
+            f"{type(features).__name__}"
+        )
 
 
 def form_of(*, as_pyg: bool, as_dgl: bool) -> Callable[[Batch], Any] | None:

@@ -150,6 +150,21 @@ def test_another_object_is_no_store(other):
             make(other, [3])
 
 
+def test_another_object_is_no_source_of_rows(store):
+    for make in (lsm.NeighborLoader, lsm.LinkNeighborLoader):
+        with pytest.raises(
+            TypeError, match=r"features: expected what lsm\.open_features.*GraphStore"
+        ):
+            make(store, [3], features=store)
+
+
+def test_a_list_is_an_edge_type_too(store):
+    (edge_type,) = store.edge_types
+    assert store.edges(list(edge_type)).num_edges == store.num_edges
+    with pytest.raises(ValueError, match="edge type: expected one of"):
+        store.edges(["node", "to"])
+
+
 def test_lists_and_arrays_are_ids(path, store):
     rows = store.to_pyg().x
     for cache in (None, CACHE):
