@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from lsm.config.keys import current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
+from lsm.core.arguments import as_path
 from lsm.core.section import FLOATS, describe, is_section, keys
 from lsm.core.shipped import shipped_folder
 from lsm.run.options import default_run_dir
@@ -78,6 +79,10 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
 
 def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> Tree:
     """A configuration of type ``model`` from the file ``path``, as ``load_config`` does it."""
+    if isinstance(overrides, str | Mapping):
+        raise TypeError(
+            f'overrides: expected a list, such as ["train.epochs=5"], got {overrides!r:.{_SHOWN}}'
+        )
     values = move_keys(model, _nested_of(model, path))
     _check_keys(model, values, source=str(path))
     for override in overrides:
@@ -95,9 +100,17 @@ def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:  #
         raise ValueError("\n".join(describe(error))) from None
 
 
+def check_config(config: object, model: type[Tree], load: str) -> None:
+    """Raises TypeError if ``config`` is no ``model``, which the function ``load`` reads."""
+    if not isinstance(config, model):
+        raise TypeError(
+            f"config: expected the result of {load}(name, overrides), got {type(config).__name__}"
+        )
+
+
 def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
     """The file meant by a path, or by the name of a file in ``configs/`` (or a subfolder of it)."""
-    path = Path(name_or_path)
+    path = as_path("config", name_or_path)
     if path.is_file():
         return path
     folders = [folder / subfolder for folder in (Path("configs"), shipped_folder("configs"))]

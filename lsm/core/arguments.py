@@ -6,6 +6,8 @@ import os
 from numbers import Integral
 from pathlib import Path
 
+from lsm.core.units import parse_bytes
+
 
 def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
     """``value``, if it is a whole number from ``low`` to ``high`` (None: no upper bound). Raises
@@ -17,6 +19,17 @@ def whole_number(name: str, value: object, low: int, high: int | None = None) ->
         wanted = f"at least {low}" if high is None else f"{low} to {high}"
         raise ValueError(f"{name}: expected {wanted}, got {number}")
     return number
+
+
+def size(name: str, value: object) -> int:
+    """The bytes of ``value``, a number or a text such as "256MiB". Raises ValueError, with
+    ``name``, otherwise."""
+    if not isinstance(value, str):
+        return whole_number(name, value, 0)
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {str(error).removeprefix('size: ')}") from None
 
 
 def as_path(name: str, value: object) -> Path:

@@ -66,6 +66,21 @@ def use_all_connections() -> None:
     os.environ.setdefault(*_CONNECTIONS)
 
 
+def as_device(name: str, value: torch.device | str | int) -> torch.device:
+    """``value`` as the host or a GPU, with its number: "cuda" is the current one. Raises
+    ValueError, with ``name``, for another."""
+    try:
+        device = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name}: expected cpu, cuda or a GPU such as cuda:0, got {value!r}")
+    if device.type == "cuda" and device.index is None:
+        current = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        return torch.device("cuda", current)
+    return device
+
+
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device that ``name`` (auto, cpu, cuda) stands for in this process; a GPU is made current.
 

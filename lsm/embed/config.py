@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from lsm.config.load import find_config, load_tree
+from lsm.core.arguments import as_path
 from lsm.core.limits import LARGEST_COUNT, MOST_THREADS
 from lsm.core.option_types import (
     Auto,
@@ -138,7 +140,7 @@ class EmbedConfig(Section):
         return Path(self.run.dir or default_run_dir(FOLDER, self.data.path))
 
 
-def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedConfig:
+def load_embed_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> EmbedConfig:
     """Reads a configuration of embeddings from a YAML file.
 
     Keys that neither the file nor an override mentions have their defaults; run.dir is then named
@@ -156,8 +158,9 @@ def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedCo
             names the full key.
         OSError: The file cannot be read.
     """
+    given = as_path("config", name_or_path)
     name = str(name_or_path).removeprefix(f"{FOLDER}/")
-    path = find_config(name_or_path if Path(name_or_path).is_file() else name, FOLDER)
+    path = find_config(given if given.is_file() else name, FOLDER)
     config = load_tree(EmbedConfig, path, overrides)
     if config.run.dir is None and config.data.path is not None:
         run_dir = default_run_dir(f"{FOLDER}-{path.stem}", config.data.path)

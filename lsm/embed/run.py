@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from lsm.config.load import load_tree
+from lsm.core.arguments import as_path
 from lsm.core.files import read_exactly
 from lsm.data.triples.store import TripleStore
 from lsm.embed import run_state
@@ -63,7 +64,7 @@ class EmbeddingRun:
     def open(cls, path: str | Path, overrides: Sequence[str] = ()) -> EmbeddingRun:
         """Opens the run directory ``path``. ``overrides``: ``key=value`` of those settings that do
         not change what was trained. Raises FileNotFoundError, or ValueError for damage."""
-        path = Path(path)
+        path = as_path("run", path)
         if not (path / run_state.STATE_NAME).is_file():
             raise FileNotFoundError(
                 f"{path}: no run of `lsm embed train` with a checkpoint; give its run.dir"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.config.load import shared_settings
+from lsm.config.load import check_config, shared_settings
 from lsm.core.profiler import span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
@@ -52,6 +52,7 @@ def train(config: EmbedConfig) -> dict[str, Any]:
         ValueError: The configuration cannot be run.
         Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
     """
+    check_config(config, EmbedConfig, "lsm.embed.load_embed_config")
     with (
         signals.on_signals(),
         collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,

@@ -10,9 +10,10 @@ import torch
 
 from lsm.cache.options import CacheOptions
 from lsm.comm.group import CacheGroup
-from lsm.core.device import GpuPlace
+from lsm.core.device import GpuPlace, as_device
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
+from lsm.data.opened import opened
 from lsm.features import builders
 from lsm.features.loader import FeatureLoader
 from lsm.features.tiers_gpu import GpuOptions
@@ -59,11 +60,11 @@ def open_features(
         OSError: A file cannot be opened or read.
         RuntimeError: The engine, the device or the group's link is unavailable.
     """
-    if isinstance(store, str | Path):
-        store = GraphStore.open(store)
+    if not isinstance(store, FeatureFiles):
+        store = opened(store)
     cache = CacheOptions.of_argument("cache", cache)
     storage = StorageOptions.of_argument("storage", storage)
-    device = torch.device(device)
+    device = as_device("device", device)
     opening = builders.Opening(
         store,
         storage,

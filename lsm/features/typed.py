@@ -19,7 +19,7 @@ from lsm.cache.scores import stored_score
 from lsm.cache.set_shares import batch_shares, set_shares
 from lsm.comm.group import CacheGroup
 from lsm.comm.request import RowFormat
-from lsm.core.device import GpuPlace
+from lsm.core.device import GpuPlace, as_device
 from lsm.core.option_types import settled
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
@@ -93,7 +93,7 @@ def open_feature_sets(
         RuntimeError: The engine, the device or the group's link is unavailable.
     """
     given = _sets(store, storage)
-    device, gpu = torch.device(device), gpu or GpuOptions()
+    device, gpu = as_device("device", device), gpu or GpuOptions()
     groups = _groups(share, len(given))
     if requests is not None and share is not None:
         requests = share.sum(requests)

@@ -113,10 +113,10 @@ class LinkNeighborLoader(Loader):
         as_pyg: bool = False,
         sampling: str | Sampling | Mapping[str, Any] = "neighbor",
         prefetch: int | ReadAhead = 4,
-        staging_bytes: int = 256 << 20,
+        staging_bytes: int | str = 256 << 20,
         num_threads: int = 1,
         timeout_secs: float = 120.0,
-        window_bytes: int | None = None,
+        window_bytes: int | str | None = None,
         **more: Never,
     ) -> None:
         check_extra_arguments(LinkNeighborLoader, more)

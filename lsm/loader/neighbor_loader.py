@@ -78,7 +78,7 @@ class NeighborLoader(Loader):
             ``sampling`` has then no effect.
         prefetch: Most iterations that are read ahead. A ReadAhead adapts them to the reads that the
             drive has outstanding.
-        staging_bytes: Most bytes of rows that are read ahead.
+        staging_bytes: Most bytes of rows that are read ahead, as a number or as "256MiB".
         num_threads: Sampling threads; each samples an iteration of its own.
         timeout_secs: Longest wait of the consumer for a batch, in seconds. A longer one raises
             TimeoutError.
@@ -121,10 +121,10 @@ class NeighborLoader(Loader):
         sampling: str | Sampling | Mapping[str, Any] = "neighbor",
         sampler: Sampler | None = None,
         prefetch: int | ReadAhead = 4,
-        staging_bytes: int = 256 << 20,
+        staging_bytes: int | str = 256 << 20,
         num_threads: int = 1,
         timeout_secs: float = 120.0,
-        window_bytes: int | None = None,
+        window_bytes: int | str | None = None,
         **more: Never,
     ) -> None:
         check_extra_arguments(NeighborLoader, more)

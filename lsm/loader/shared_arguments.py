@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lsm.core.arguments import whole_number
+from lsm.core.arguments import size, whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.features.row_source import RowSource
 from lsm.loader.batch import Batch
@@ -16,17 +16,19 @@ from lsm.storage.read_ahead import ReadAhead
 
 def run_ahead(
     prefetch: int | ReadAhead,
-    staging_bytes: int,
+    staging_bytes: int | str,
     num_threads: int,
     timeout_secs: float,
-    window_bytes: int | None,
+    window_bytes: int | str | None,
 ) -> RunAhead:
-    """The bounds of a pipeline. Raises ValueError for a number that is none of threads or of
-    iterations."""
+    """The bounds of a pipeline. Raises ValueError for a number that is none of threads, of
+    iterations or of bytes."""
     whole_number("num_threads", num_threads, 1, MOST_THREADS)
     if not isinstance(prefetch, ReadAhead):
         prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
-    return RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes)
+    staging = size("staging_bytes", staging_bytes)
+    window = None if window_bytes is None else size("window_bytes", window_bytes)
+    return RunAhead(prefetch, staging, num_threads, timeout_secs, window)
 
 
 def check_features(features: Any) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lsm.config.load import load_config
 from lsm.config.schema import Config
+from lsm.core.arguments import as_path
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.environment import World
 from lsm.run.record import CONFIG_NAME, last_store
@@ -60,7 +61,7 @@ class SavedRun:
     @classmethod
     def open(cls, run: str | Path, store: GraphStore | str | Path | None = None) -> SavedRun:
         """As load_model(), without the model."""
-        path = Path(run)
+        path = as_path("run", run)
         if not (path / CONFIG_NAME).is_file():
             raise FileNotFoundError(
                 f"{path}: no run of `lsm train` (it has no {CONFIG_NAME}); give its run.dir"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from lsm import native
-from lsm.config.load import shared_settings
+from lsm.config.load import check_config, shared_settings
 from lsm.config.schema import Config
 from lsm.core.allocator import release_freed_memory
 from lsm.core.counters import READ_AHEAD, SPANS
@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 def train(config: Config, task: Task | None = None) -> dict[str, Any]:
     """As ``lsm.fit``, in an environment that is set up, for any task (None: that of
     ``train.task``)."""
+    check_config(config, Config, "lsm.load_config")
     with (
         signals.on_signals(),
         collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import lsm
 from lsm.ablation.config import AblationConfig
 from lsm.config.load import find_config, load_config, load_tree
 from lsm.data.graph_store import GraphStore
@@ -118,3 +119,27 @@ def test_a_file_has_entries_of_a_mapping_by_their_full_names(tmp_path):
 def test_entries_of_something_else_are_named(override, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         load_config("base", [OWN, "model.args.a=1", override])
+
+
+@pytest.mark.parametrize("overrides", ["train.epochs=5", {"train.epochs": 5}], ids=["text", "dict"])
+@pytest.mark.parametrize("load", [lsm.load_config, lsm.embed.load_embed_config])
+def test_overrides_are_a_list(load, overrides):
+    with pytest.raises(TypeError, match=r"overrides: expected a list, such as \[\"train.epochs=5"):
+        load("base", overrides)
+
+
+@pytest.mark.parametrize("load", [lsm.load_config, lsm.embed.load_embed_config])
+def test_a_configuration_is_read_from_a_path(load):
+    with pytest.raises(TypeError, match="config: expected a path, got dict"):
+        load({})
+
+
+@pytest.mark.parametrize("config", [None, "base", {"train.epochs": 5}], ids=str)
+@pytest.mark.parametrize(
+    ("train", "name"),
+    [(lsm.fit, "lsm.load_config"), (lsm.embed.train, "lsm.embed.load_embed_config")],
+)
+def test_training_takes_a_configuration_that_is_read(train, name, config):
+    kind = type(config).__name__
+    with pytest.raises(TypeError, match=rf"config: expected the result of {name}\(.*, got {kind}"):
+        train(config)

@@ -7,7 +7,7 @@ import torch
 
 from lsm import native
 from lsm.core import device
-from lsm.core.device import choose_device, gpu_of, gpu_problem
+from lsm.core.device import as_device, choose_device, gpu_of, gpu_problem
 from support.described_gpus import T4, cuda_info, torch_cuda
 from support.gpus import WITHOUT_GPU
 from support.training import make_store, run_forked
@@ -108,3 +108,26 @@ def test_streams_have_connections_of_their_own(monkeypatch, given, expected):
     monkeypatch.setattr(device.native, "find_cuda", find_cuda)
     choose_device("auto")
     assert seen[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("cpu", torch.device("cpu")),
+        (torch.device("cuda", 2), torch.device("cuda", 2)),
+        ("cuda:1", torch.device("cuda", 1)),
+        (3, torch.device("cuda", 3)),
+        ("cuda", torch.device("cuda", 5)),
+    ],
+)
+def test_an_argument_names_a_device_with_its_number(monkeypatch, value, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 5)
+    found = as_device("device", value)
+    assert (found.type, found.index) == (expected.type, expected.index)
+
+
+@pytest.mark.parametrize("value", ["gpu", "meta", "cuda:x", None, 1.5])
+def test_another_argument_is_no_device(value):
+    with pytest.raises(ValueError, match="device: expected cpu, cuda or a GPU such as cuda:0, got"):
+        as_device("device", value)

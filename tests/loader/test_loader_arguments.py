@@ -221,6 +221,21 @@ def test_seeds_that_repeat_in_a_batch_are_refused_at_once(store):
         assert next(iter(disjoint)).n_id[:6].equal(ids)
 
 
+def test_sizes_take_units(store):
+    arguments = {"staging_bytes": "64KiB", "window_bytes": "1MiB", "cache": CACHE}
+    assert same(first(store, **arguments), first(store))
+    for name, wrong in (("staging_bytes", "256XB"), ("window_bytes", "-1"), ("staging_bytes", 1.5)):
+        with pytest.raises(ValueError, match=f"{name}: expected "):
+            first(store, **{name: wrong})
+
+
+def test_rows_are_those_of_a_store(store):
+    with pytest.raises(TypeError, match="store: expected a GraphStore or its path, got NoneType"):
+        lsm.open_features(None)
+    with pytest.raises(ValueError, match=r"device: expected cpu, cuda or a GPU .*, got 'gpu'"):
+        lsm.open_features(store, device="gpu")
+
+
 def test_printing_shows_shapes_and_sizes(store):
     batch = first(store)
     nodes, edges = len(batch.n_id), batch.edge_index.size(1)
