@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lsm
-from tests.support.link_graphs import CITES, link_stores, pairs_of, plain_graph
+from support.link_graphs import CITES, link_stores, pairs_of, plain_graph
 
 
 @pytest.fixture(scope="module")

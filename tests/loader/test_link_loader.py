@@ -7,7 +7,7 @@ import lsm
 from lsm import native
 from lsm.links.negative_sampling import NegativeSampling, NodeDraws
 from lsm.loader.link_seeds import LinkEdges, LinkSeeds
-from tests.support.link_graphs import (
+from support.link_graphs import (
     CITES,
     NUM_NODES,
     REV_WRITES,
@@ -16,7 +16,7 @@ from tests.support.link_graphs import (
     pairs_of,
     plain_graph,
 )
-from tests.support.pyg_links import Replayed, assert_same_data, pyg_batch
+from support.pyg_links import Replayed, assert_same_data, pyg_batch
 
 NUM_LINKS = 32
 

@@ -13,7 +13,7 @@ from torch_geometric.testing import MyFeatureStore
 
 import lsm
 import lsm.pyg
-from tests.support.typed_graphs import typed_graph
+from support.typed_graphs import typed_graph
 
 COUNTS = {"paper": 60, "author": 25, "topic": 5}
 STORED = {

@@ -10,7 +10,7 @@ from torch_geometric.testing import MyGraphStore
 
 import lsm
 import lsm.pyg
-from tests.support.typed_graphs import typed_graph
+from support.typed_graphs import typed_graph
 
 
 @pytest.fixture(scope="module")

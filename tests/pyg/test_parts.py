@@ -15,8 +15,8 @@ from torch_geometric.utils import trim_to_layer
 
 import lsm
 import lsm.pyg
-from tests.support.pyg_links import assert_same_data
-from tests.support.typed_graphs import CITES, WRITES, typed_graph
+from support.pyg_links import assert_same_data
+from support.typed_graphs import CITES, WRITES, typed_graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 CACHES = {

@@ -10,8 +10,8 @@ from torch_geometric.sampler import NegativeSampling
 
 import lsm
 import lsm.pyg
-from tests.support.pyg_links import Replayed, assert_same_data, pyg_batch
-from tests.support.typed_graphs import ABOUT, CITES, WRITES, typed_graph
+from support.pyg_links import Replayed, assert_same_data, pyg_batch
+from support.typed_graphs import ABOUT, CITES, WRITES, typed_graph
 
 REV_WRITES = ("paper", "rev_writes", "author")
 TAGS = ("topic", "tags", "paper")

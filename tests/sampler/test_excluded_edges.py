@@ -8,7 +8,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
 from lsm.sampler.name import BatchName
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
-from tests.support.graphs import random_graph
+from support.graphs import random_graph
 
 NUM_NODES = 50
 A, B = ("a", "to", "b"), ("b", "from", "a")

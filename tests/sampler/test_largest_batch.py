@@ -9,7 +9,7 @@ from lsm.sampler.memory import graph_bytes, largest_batch, packed_bytes
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.seeds import NodeSeeds
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
-from tests.support.graphs import random_graph
+from support.graphs import random_graph
 
 NUM_NODES, MIB = 20_000, 1 << 20
 ROW_BYTES = {NODE: 64}
