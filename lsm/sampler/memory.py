@@ -79,10 +79,8 @@ def largest_batch(
         own = _size_of_batch(sampler, seeds.arguments, row_bytes, fits, go_on)
         size = size.at_least(own)
         if smaller is None:
-            parts, count = (
-                max(1, -(-_rows_bytes(own, row_bytes) // _TRIAL_BYTES)),
-                len(seeds.input_id),
-            )
+            count = len(seeds.input_id)
+            parts = max(1, -(-_rows_bytes(own, row_bytes) // _TRIAL_BYTES))
             while parts < count and not fits(own.scaled(1 / parts)):
                 parts *= 2
             fewer = seeds.first(max(1, count // parts))
