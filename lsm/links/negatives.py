@@ -22,11 +22,13 @@ class NegativeDraws:
         self.count = count
         self._num_by_degree = round(count * degree_fraction)
         self._num_uniform = count - self._num_by_degree
-        firsts = torch.tensor([first for first, _ in candidates])
-        sizes = [end - first for first, end in candidates]
-        self._total, self._ends = sum(sizes), torch.tensor(sizes).cumsum(0)
-        # Adding this to a number below the total size gives a row of the number's range.
-        self._shifts = firsts - torch.cat((torch.zeros(1, dtype=torch.int64), self._ends[:-1]))
+        self._total, ends, shifts = 0, [], []
+        for first, end in candidates:
+            # Adding this to a number below the total size gives a row of the number's range.
+            shifts.append(first - self._total)
+            self._total += end - first
+            ends.append(self._total)
+        self._ends, self._shifts = torch.tensor(ends), torch.tensor(shifts)
 
     def draw(self, ends: Tensor, generator: torch.Generator) -> Tensor:
         """[count] int64 rows. ``ends``: the rows [b] on the corrupted side of the batch; drawing

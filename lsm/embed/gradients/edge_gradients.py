@@ -54,9 +54,9 @@ class Workspace:
         next call for ``name`` returns the same memory."""
         size = num_rows * num_columns
         block = self._blocks.get(name)
-        if block is None or len(block) < size:
+        if block is None or block.numel() < size:
             block = self._blocks[name] = like.new_empty(size)
-        return block[:size].view(num_rows, num_columns)
+        return block.as_strided((num_rows, num_columns), (num_columns, 1))
 
 
 def gradients_of(
@@ -95,11 +95,13 @@ def gradients_of(
 
 
 class _Rows(NamedTuple):
-    """Embeddings and gradients [k, dim] of the entities ``ids`` [k]."""
+    """Embeddings and gradients [k, dim] of the entities ``ids`` [k], and the frames [k] that they
+    are in, if scores depend on them."""
 
     ids: Tensor
     embeddings: Tensor
     grads: Tensor
+    frames: Tensor
 
 
 class _SideRows(NamedTuple):
@@ -127,7 +129,7 @@ class _Batch:
         workspace: Workspace,
         own: OwnPartition | None,
     ) -> None:
-        self._own = own
+        self._own, self._frames = own, ids[:0] if own is None else own.frames(ids)
         self._ids, self._num_edges = ids, num_edges
         self._options, self._generator, self._workspace = options, generator, workspace
         self._model = options.edge_model
@@ -168,11 +170,12 @@ class _Batch:
         ``name``."""
         ids = self._ids[places]
         table = self._tables.entities
-        return _Rows(ids, self._gathered(name, table, ids), self._grads[places])
+        gathered = self._gathered(name, table, ids)
+        return _Rows(ids, gathered, self._grads[places], self._frames[places])
 
     def _gathered(self, name: str, table: Tensor, ids: Tensor) -> Tensor:
         """The rows ``ids`` of ``table``; valid until the next call for ``name``."""
-        out = self._workspace.allocate(name, len(ids), self._options.dim, table)
+        out = self._workspace.allocate(name, ids.numel(), self._options.dim, table)
         if takes(table):
             host_kernels.gather_rows(table, ids, out)
         else:
@@ -266,10 +269,10 @@ class _Batch:
         num_edges, num_negatives = query.shape[0], entities.shape[0]
         size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * num_negatives))
         all_scores = self._workspace.allocate("scores", min(size, num_edges), num_negatives, query)
-        shifts = None
+        shifts, frames = None, rows.entities.frames
         if self._own is not None:
-            positives += self._own.of_pairs(rows.entities.ids, targets)
-            shifts, frames = self._own.of_all(rows.entities.ids, negatives.ids, query)
+            positives += self._own.of_pairs(frames, rows.targets.frames)
+            shifts = self._own.of_all(frames, negatives.frames, query)
         for first in range(0, num_edges, size):
             block = slice(first, min(first + size, num_edges))
             queries, of_all = query[block], all_scores[: block.stop - first]

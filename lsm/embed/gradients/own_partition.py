@@ -20,13 +20,17 @@ class OwnPartition:
         """First rows of the partitions of the ``entities`` of queries, as int32."""
         return (entities // self.rows * self.rows).int()
 
-    def of_pairs(self, entities: Tensor, ids: Tensor) -> Tensor:
-        """[c]: the shift of each query's score with the entity of the same row."""
-        return (entities // self.rows == ids // self.rows) * self.shift
+    def frames(self, ids: Tensor) -> Tensor:
+        """The frames of rows ``ids``, with their shape."""
+        return ids // self.rows
 
-    def of_all(self, entities: Tensor, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The shifts of ids [k] for a query in each frame, [frames, k] of the dtype of ``like``;
-        and the frame [c] of each query."""
-        frames = entities // self.rows
-        numbers = torch.arange(int(frames.max()) + 1, device=ids.device)
-        return (ids // self.rows == numbers[:, None]).to(like.dtype) * self.shift, frames
+    def of_pairs(self, queries: Tensor, targets: Tensor) -> Tensor:
+        """[c]: the shift of each query's score with the entity of the same row. By the frames [c]
+        of both."""
+        return (queries == targets) * self.shift
+
+    def of_all(self, queries: Tensor, negatives: Tensor, like: Tensor) -> Tensor:
+        """The shifts of negatives [k] for a query in each frame, [frames, k] of the dtype of
+        ``like``. By the frames of queries [c] and negatives."""
+        numbers = torch.arange(int(queries.max()) + 1, device=queries.device)
+        return (negatives == numbers[:, None]).to(like.dtype) * self.shift
