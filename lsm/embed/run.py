@@ -29,7 +29,7 @@ from lsm.data.triples.store import TripleStore
 from lsm.embed import run_state
 from lsm.embed.config import EmbedConfig
 from lsm.embed.run_state import RunState
-from lsm.embed.store import open_store
+from lsm.embed.store import contents, identity, open_store
 from lsm.embed.table import drive as partition_drive
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.layout import PartitionLayout
@@ -94,8 +94,21 @@ class EmbeddingRun:
         return self.state.table.dim
 
     def store(self) -> TripleStore:
-        """The store that the run was trained on, which has the names."""
-        return open_store(self.config)
+        """The store that the run was trained on, which has the names. Raises ValueError for
+        another."""
+        store, settings = open_store(self.config), self.state.settings
+        own, given = settings["store"], identity(store)
+        different = [f"{key} {given[key]}, not {own[key]}" for key in own if own[key] != given[key]]
+        if not different and any(
+            settings.get(name, each) != each for name, each in contents(store).items()
+        ):
+            different = ["other contents"]
+        if different:
+            raise ValueError(
+                f"data.path: {store.path} has {', '.join(different)}; give the store that the run "
+                "was trained on with --store, or with data.path= of `lsm embed eval`"
+            )
+        return store
 
     def blocks(self, max_bytes: int = BYTES_AHEAD) -> Iterator[tuple[int, Tensor]]:
         """All embeddings by ascending id: (first id, [n, dim] float32). A block takes about

@@ -8,6 +8,8 @@ import torch
 
 from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
+from lsm.embed.evaluate import evaluate_run
+from lsm.embed.run import EmbeddingRun
 from lsm.embed.use.neighbors import nearest
 from support.command import lsm
 from support.embed_runs import make_run
@@ -182,6 +184,8 @@ def test_another_store_is_refused(run, tmp_path, lines, seed, message):
     other = convert_triples(tmp_path, tmp_path / "store", seed=seed, name=name).path
     with pytest.raises(ValueError, match=message):
         open_run(run[0].run.path, other).entities(["e 1"])
+    with pytest.raises(ValueError, match=message):
+        evaluate_run(EmbeddingRun.open(run[0].run.path, [f"data.path={other}"]), "test")
 
 
 def test_the_command(run, monkeypatch, capsys):

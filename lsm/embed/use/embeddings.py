@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lsm.data.triples.store import TripleStore
 from lsm.embed.run import EmbeddingRun
-from lsm.embed.store import contents, identity
 from lsm.embed.use import prediction
 from lsm.embed.use.neighbors import MEASURES, nearest
 
@@ -66,20 +65,7 @@ class Embeddings:
     @cached_property
     def store(self) -> TripleStore:
         """The store that the run was trained on. Raises ValueError for another."""
-        store = self.run.store()
-        own, given = self.run.state.settings["store"], identity(store)
-        different = [f"{key} {given[key]}, not {own[key]}" for key in own if own[key] != given[key]]
-        if not different and any(
-            self.run.state.settings.get(name, each) != each
-            for name, each in contents(store).items()
-        ):
-            different = ["other contents"]
-        if different:
-            raise ValueError(
-                f"data.path: {store.path} has {', '.join(different)}; give the store that the run "
-                "was trained on with --store"
-            )
-        return store
+        return self.run.store()
 
     def entities(self, keys: Sequence[Key]) -> Tensor:
         """Reads embeddings of entities.
