@@ -6,7 +6,7 @@ the order of scores and ids is total: the targets are the same for any memory, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,11 @@ class TopTargets(LinkOutputs):
     best first, ties by id. Where there are fewer targets, -1 and -inf follow."""
 
     def __init__(
-        self, model: LinkNetwork, sources: Tensor | None, k: int, known: Topology | None
+        self,
+        model: LinkNetwork,
+        sources: Tensor | None,
+        k: int,
+        known: Sequence[Topology] | None,
     ) -> None:
         """``sources``: ids [n] int64; None: all. ``known``: edges whose destinations are no targets
         of their sources; then a source is no target of its own either. None: all nodes are
@@ -77,7 +81,7 @@ class TopTargets(LinkOutputs):
 
     def facts(self) -> dict[str, Any]:
         """As LinkOutputs.facts()."""
-        return {"top-k": self._k, "known edges": "no targets" if self._known else "targets"}
+        return {"top-k": self._k, "known edges": "targets" if self._known is None else "no targets"}
 
     def stage(
         self,
@@ -146,7 +150,7 @@ class _TopStage:
     def __init__(
         self,
         sources: Tensor | None,
-        known: Topology | None,
+        known: Sequence[Topology] | None,
         has_self: bool,
         scorer: Scorer,
         rows: EndFiles,
@@ -244,21 +248,28 @@ class _TopStage:
         nothing = torch.empty(0, dtype=torch.int64)
         if self._known is None:
             return nothing, nothing
-        indptr, found = self._known.indptr[start : end + 1], []
-        for first in range(int(indptr[0]), int(indptr[-1]), _EDGES_AT_ONCE):
-            edges = torch.arange(first, min(first + _EDGES_AT_ONCE, int(indptr[-1])))
-            sources = self._known.indices[first : first + len(edges)].long()
-            rows = torch.searchsorted(ids, sources).clamp_(max=len(ids) - 1)
-            hit = (ids[rows] == sources).nonzero().view(-1)
-            columns = torch.searchsorted(indptr, edges[hit], right=True) - 1
-            found.append((rows[hit], columns))
+        found = [pair for known in self._known for pair in _edges_between(known, ids, start, end)]
         if self._has_self:
             inside = ((ids >= start) & (ids < end)).nonzero().view(-1)
             found.append((inside, ids[inside] - start))
-        native.check_mapped(self._known.indptr)
-        native.check_mapped(self._known.indices)
         rows, order = torch.cat([nothing, *(each[0] for each in found)]).sort()
         return rows, torch.cat([nothing, *(each[1] for each in found)])[order]
+
+
+def _edges_between(
+    known: Topology, ids: Tensor, start: int, end: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The edges from ``ids``, ascending, to nodes from ``start`` to ``end - 1``, some at a time:
+    their places among both."""
+    indptr = known.indptr[start : end + 1]
+    for first in range(int(indptr[0]), int(indptr[-1]), _EDGES_AT_ONCE):
+        edges = torch.arange(first, min(first + _EDGES_AT_ONCE, int(indptr[-1])))
+        sources = known.indices[first : first + len(edges)].long()
+        rows = torch.searchsorted(ids, sources).clamp_(max=len(ids) - 1)
+        hit = (ids[rows] == sources).nonzero().view(-1)
+        yield rows[hit], torch.searchsorted(indptr, edges[hit], right=True) - 1
+    native.check_mapped(known.indptr)
+    native.check_mapped(known.indices)
 
 
 def tile_scores(scorer: Scorer, ours: Tensor, theirs: Tensor) -> Tensor:

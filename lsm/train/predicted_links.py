@@ -14,6 +14,9 @@ from lsm.data.links.pair_file import read_pairs
 from lsm.inference.link_outputs import LinkOutputs, LinkScores
 from lsm.inference.top_targets import TopTargets
 from lsm.nn.link_models import LinkNetwork
+from lsm.train.tasks.known_links import known_topologies
+from lsm.train.tasks.link_prediction import LinkPrediction
+from lsm.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,11 @@ class AskedLinks:
         model: object,
         store: GraphStore,
         nodes: Callable[[str], torch.Tensor | None],
+        task: Task | None,
     ) -> LinkOutputs | None:
         """The outputs by ``model``; None: those of nodes. nodes: the sources of targets, given
-        their type; None: all. Raises FileNotFoundError, ValueError."""
+        their type; None: all. task: that of the model's run. Raises FileNotFoundError,
+        ValueError."""
         if not self.is_any:
             return None
         if not isinstance(model, LinkNetwork):
@@ -64,9 +69,12 @@ class AskedLinks:
         if self.links is not None:
             ends = store.nodes(source), store.nodes(destination)
             return LinkScores(model, read_pairs(self.links, ends, "--links"))
-        known = store.edges(model.edge_type).topology() if self.exclude_known else None
+        assert isinstance(task, LinkPrediction), "a model of links is that of its run"
+        known = known_topologies(store, task.splits) if self.exclude_known else None
         assert self.top_k is not None, "one of both is given"
         sources, count = nodes(source), store.nodes(source).num_nodes
+        if sources is not None and not len(sources):
+            raise ValueError("--nodes: expected at least one node, got none")
         bad = None if sources is None else sources[(sources < 0) | (sources >= count)]
         if bad is not None and len(bad):
             raise ValueError(

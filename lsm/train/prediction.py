@@ -135,11 +135,13 @@ def predict(
         "--num-neighbors": num_neighbors and list(num_neighbors),
     }
     with collectives.joined(_TIMEOUT_SECS, shared) as world:
-        model, opened, storage, edges, config = _open(run_or_model, store)
+        model, opened, storage, edges, run = _open(run_or_model, store)
+        config = None if run is None else run.config
         sampled = _sampled(config, opened, route, num_neighbors)
         if config is not None and world.is_main:
             _check_route(config, route, of_links=asked.is_any)
-        of_links = asked.outputs(model, opened, partial(_nodes, nodes, opened))
+        task = None if run is None else run.task
+        of_links = asked.outputs(model, opened, partial(_nodes, nodes, opened), task)
         if of_links is None and node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
         node_type_of_rows: str | None = node_type or getattr(model, "input_type", None)
@@ -182,16 +184,16 @@ def _bytes(given: int | str | None) -> int | None:
 
 def _open(
     run_or_model: str | Path | Model, store: GraphStore | str | Path | None
-) -> tuple[Model, GraphStore, StorageOptions, Mapping[EdgeType, MessageEdges], Config | None]:
+) -> tuple[Model, GraphStore, StorageOptions, Mapping[EdgeType, MessageEdges], SavedRun | None]:
     """The model, the store, the options of reading its features, the edges to aggregate over, of
-    types that do not take all of the store's, and the configuration of a run."""
+    types that do not take all of the store's, and the run."""
     if isinstance(run_or_model, str | Path):
         run = SavedRun.open(run_or_model, store)
         storage = run.config.storage
         if storage.engine == "memory":  # which would hold all features
             storage = storage.model_copy(update={"engine": "auto"})
         edges = run.task.message_graph(run.store, "test")
-        return run.load_model(), run.store, storage, edges, run.config
+        return run.load_model(), run.store, storage, edges, run
     if isinstance(run_or_model, LinkNetwork):
         raise ValueError(
             "run_or_model: a model of links does not tell which edges it may see; give its run's "

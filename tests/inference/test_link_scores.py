@@ -168,6 +168,7 @@ def test_scores_between_two_types(tmp_path):
         ({"top_k": 0}, "--top-k: expected 1 to 300, the nodes of type node, got 0"),
         ({"top_k": 301}, "--top-k: expected 1 to 300, the nodes of type node, got 301"),
         ({"top_k": 3, "nodes": torch.tensor([300])}, "--nodes: .* 0 to 299 of type node, got 300"),
+        ({"top_k": 3, "nodes": torch.tensor([])}, "--nodes: expected at least one node, got none"),
         ({"links": pairs() + 1}, "--links: pair [0-9]+: 300 is no node of type node"),
         ({"links": pairs(), "memory_bytes": "1MiB"}, "--memory-bytes: expected at least"),
     ],

@@ -69,6 +69,23 @@ def test_targets_are_the_best_of_all_scores(store, run, tmp_path, excluded):
     ]
 
 
+def test_links_of_given_splits_are_no_targets(store, tmp_path):
+    """As in ogbl-citation2, where links of validation and test are no edges of the graph."""
+    draw = np.random.default_rng(0)
+    edges = store.to_pyg().edge_index.t().numpy()
+    for split in ("train", "valid", "test"):
+        pairs = draw.integers(NUM_NODES, size=(700, 2))
+        np.save(tmp_path / f"{split}.npy", np.concatenate([pairs, edges[:9]]))
+    splits = lsm.LinkSplits.make(store, tmp_path / "splits", given=tmp_path)
+    run = learn(store, tmp_path / "run", f"data.links={splits.path}")
+    lsm.predict(run, None, tmp_path / "out", top_k=200, progress=False)
+    given = (splits.edges(split).t().tolist() for split in ("train", "valid", "test"))
+    known = [*map(tuple, edges.tolist()), *((n, n) for n in range(NUM_NODES))]
+    known += [tuple(pair) for pairs in given for pair in pairs]
+    rows = rows_of(run, tmp_path / "rows")
+    assert same(tmp_path / "out", best_of(all_scores(run, rows, rows), 200, known))
+
+
 def test_targets_of_some_nodes_from_the_command_line(run, tmp_path):
     (tmp_path / "nodes.txt").write_text("250\n3\n17\n250\n")
     command = ("predict", run, "--top-k", "5", "--nodes", tmp_path / "nodes.txt")

@@ -141,10 +141,22 @@ def given_scores(task, scores, sources, destinations):
     return {name: float(each) for name, each in task.counts(lambda _: scores, batch).items()}
 
 
+def given_splits(graph, folder):
+    """Splits whose links are no edges of ``graph``, with destinations that are candidates often."""
+    draw = np.random.default_rng(0)
+    for split in ("train", "valid", "test"):
+        np.save(folder / f"{split}.npy", draw.integers([20, graph.num_nodes], size=(5000, 2)))
+    return lsm.LinkSplits.make(graph, folder / "given", given=folder).path
+
+
+@pytest.mark.parametrize("is_given", [False, True])
 @pytest.mark.parametrize("filtered", [True, False])
-def test_ranks_are_those_of_numpy(store, tmp_path, filtered):
-    settings = config(store, tmp_path, *LINKS, f"links.filtered={str(filtered).lower()}")
-    task, graph = LinkPrediction(settings), lsm.GraphStore.open(store)
+def test_ranks_are_those_of_numpy(store, tmp_path, filtered, is_given):
+    graph, changes = lsm.GraphStore.open(store), [f"links.filtered={str(filtered).lower()}"]
+    if is_given:
+        changes.append(f"data.links={given_splits(graph, tmp_path)}")
+    settings = config(store, tmp_path, *LINKS, *changes)
+    task = LinkPrediction(settings)
     task.check(settings, graph, 1)
     candidates = task.negatives("test", is_disjoint=False).candidates
     sources, destinations = task.splits.edges("test")[:, :60]
@@ -158,6 +170,8 @@ def test_ranks_are_those_of_numpy(store, tmp_path, filtered):
             strict=True,
         )
     )
+    for split in ("train", "valid", "test"):
+        edges.update(map(tuple, task.splits.edges(split).t().tolist()))
     ranks = []
     for row, source, destination in zip(
         scores.numpy(), sources.tolist(), destinations.tolist(), strict=True

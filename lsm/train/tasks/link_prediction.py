@@ -35,6 +35,7 @@ from lsm.nn.link_scorers import build_scorer
 from lsm.run.fingerprint import contents_of
 from lsm.run.store import open_at
 from lsm.sampler.typed_neighbor import TypedTopology
+from lsm.train.tasks.known_links import known_edges
 from lsm.train.tasks.tally import CountTally
 from lsm.train.tasks.task import Counts, Model, Task
 
@@ -336,7 +337,7 @@ class _Candidates:
         )
         known = None
         if config.links.filtered:
-            known = _known_edges(store, splits.edge_type, drawn)
+            known = known_edges(store, splits, drawn)
         words = f"{count:,} uniform nodes" if count < edges.num_destinations else "all nodes"
         rule = "filtered" if known is not None else "raw"
         found = cls(drawn, known, splits, f"{rule}, destination among {words}")
@@ -391,19 +392,6 @@ class _Candidates:
         link's own, and those of known links."""
         own = (torch.arange(len(sources)), destinations)
         return own if self._known is None else joined_pairs(self._known.pairs(sources), own)
-
-
-def _known_edges(store: GraphStore, edge_type: EdgeType, destinations: Tensor) -> KnownEdges:
-    """The edges of the store into ``destinations``."""
-    topology = store.edges(edge_type).topology()
-    first, end = topology.indptr[destinations], topology.indptr[destinations + 1]
-    counts = end - first
-    targets = torch.repeat_interleave(destinations, counts)
-    before = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-    places = torch.arange(len(targets)) - before + torch.repeat_interleave(first, counts)
-    sources = topology.indices[places].long()
-    native.check_mapped(topology.indices)
-    return KnownEdges(sources, targets)
 
 
 def _counts(ranks: Tensor) -> Counts:
