@@ -177,7 +177,7 @@ def test_blocks_do_not_matter(monkeypatch, size, score_bytes):
     """Many ties, rows of NaN, queries in several parts."""
     from lsm.embed.options import EmbedOptions
 
-    monkeypatch.setattr("lsm.embed.use.prediction.SCORE_BYTES", score_bytes)
+    monkeypatch.setattr("lsm.embed.use.highest.SCORE_BYTES", score_bytes)
     rng = np.random.default_rng(1)
     rows = rng.integers(-1, 2, (100, 4)).astype(np.float32)
     rows[17] = np.nan

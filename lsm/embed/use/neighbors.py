@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from lsm.embed.use.highest import highest
+from lsm.embed.use.highest import highest_of_blocks
 
 MEASURES = ("cosine", "dot")
 
@@ -24,29 +24,20 @@ def nearest(
 
     ``blocks``: first id and embeddings [n, dim] float32, by ascending id. ``own``: [q] int64, an
     entity that is left out of each answer. k: at most the number of other entities. Embeddings of
-    NaN score lowest. Memory: two blocks, and three numbers per query and row of a block.
+    NaN score lowest. Memory: that of :func:`lsm.embed.use.highest.highest_of_blocks`.
     """
+    exact = queries.double()
     if measure == "cosine":
-        queries = torch.nn.functional.normalize(queries, dim=1)
-    ids = torch.empty((len(queries), 0), dtype=torch.int64)
-    scores = torch.empty((len(queries), 0))
-    for first, rows in blocks:
-        here = queries @ rows.T
+        exact = torch.nn.functional.normalize(exact, dim=1)
+
+    def scores_of(chunk: slice, first: int, rows: Tensor) -> Tensor:
+        found = exact[chunk] @ rows.T
         if measure == "cosine":
-            here /= rows.norm(dim=1).clamp_(min=torch.finfo(rows.dtype).tiny)
-        here.nan_to_num_(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
-        numbers = torch.arange(first, first + len(rows))
-        # One more, because the entity itself is removed later.
-        places = highest(here, min(k + 1, len(rows)))
-        ids = torch.cat((ids, numbers[places]), dim=1)
-        scores = torch.cat((scores, here.gather(1, places)), dim=1)
-        ids, scores = _best(ids, scores, k + 1)
-    is_other = ids != own[:, None]
+            found /= rows.norm(dim=1).clamp_(min=torch.finfo(rows.dtype).tiny)
+        return found.float().nan_to_num_(-torch.inf, torch.inf, -torch.inf)
+
+    # One more, because the entity itself is removed later.
+    ids, scores = highest_of_blocks(blocks, len(queries), k + 1, scores_of)
     # Others first, in their order: of k + 1 rows at most one is left out.
-    order = is_other.int().argsort(dim=1, descending=True, stable=True)[:, :k]
-    return ids.gather(1, order), scores.gather(1, order)
-
-
-def _best(ids: Tensor, scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    order = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
+    order = (ids != own[:, None]).int().argsort(dim=1, descending=True, stable=True)[:, :k]
     return ids.gather(1, order), scores.gather(1, order)

@@ -17,9 +17,8 @@ from lsm.embed.evaluate import SPLITS
 from lsm.embed.options import EmbedOptions
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.sides import Side, known_edges, sides_of
-from lsm.embed.use.highest import highest
+from lsm.embed.use.highest import highest_of_blocks
 
-SCORE_BYTES = 16 << 20
 QUERIES_AT_ONCE = 1 << 16
 """Queries answered in one pass over the embeddings."""
 EDGES_AT_ONCE = 1 << 14
@@ -103,26 +102,19 @@ def best_targets(
 
     ``blocks``: first id and embeddings [n, dim] float32, by ascending id; read once. ``known``:
     numbers of queries [p], ascending, and entities [p]. Answers leave out these pairs, and entities
-    whose embeddings hold NaN. Memory: two blocks, SCORE_BYTES, and the answers.
+    whose embeddings hold NaN. Memory: that of :func:`lsm.embed.use.highest.highest_of_blocks`.
     """
-    ids = torch.full((len(queries), k), -1, dtype=torch.int64)
-    best = torch.full((len(queries), k), -torch.inf)
     comparator = options.edge_model.comparator
-    for first, rows in blocks:
-        entities = rows.double()
-        size = max(1, SCORE_BYTES // (8 * len(rows)))
-        for begin in range(0, len(queries), size):
-            chunk = slice(begin, min(begin + size, len(queries)))
-            exact = torch.empty((chunk.stop - begin, len(rows)), dtype=torch.float64)
-            comparator.of_all(queries[chunk], entities, exact)
-            scores = exact.float().nan_to_num_(-torch.inf, torch.inf, -torch.inf)
-            if known is not None:
-                _leave_out(scores, known, chunk, first)
-            places = highest(scores, min(k, len(rows)))
-            both = torch.cat((best[chunk], scores.gather(1, places)), dim=1)
-            both_ids = torch.cat((ids[chunk], places + first), dim=1)
-            order = both.argsort(dim=1, descending=True, stable=True)[:, :k]
-            best[chunk], ids[chunk] = both.gather(1, order), both_ids.gather(1, order)
+
+    def scores_of(chunk: slice, first: int, rows: Tensor) -> Tensor:
+        exact = torch.empty((chunk.stop - chunk.start, len(rows)), dtype=torch.float64)
+        comparator.of_all(queries[chunk], rows, exact)
+        scores = exact.float().nan_to_num_(-torch.inf, torch.inf, -torch.inf)
+        if known is not None:
+            _leave_out(scores, known, chunk, first)
+        return scores
+
+    ids, best = highest_of_blocks(blocks, len(queries), k, scores_of)
     return ids.masked_fill_(best == -torch.inf, -1), best
 
 
