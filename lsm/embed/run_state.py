@@ -99,7 +99,8 @@ def load_state(run_dir: Path) -> RunState:
 def save_state(
     run_dir: Path, state: RunState, relations: Tensor | None, *, is_best: bool = False
 ) -> RunState:
-    """Writes ``state`` with the table ``relations``, and removes tables that it does not name.
+    """Writes ``state`` with the table ``relations``, and removes tables that it does not name, and
+    files that a killed process left half written.
     ``is_best``: its tables are the best so far. Returns the state with the name of the file. Raises
     RuntimeError if there is no room."""
     named = None
@@ -115,7 +116,7 @@ def save_state(
         state = state.model_copy(update={"best": last.kept})
     write_bytes_atomic(run_dir / STATE_NAME, (state.model_dump_json() + "\n").encode())
     files = {table.file for table in (named, state.kept.relations) if table is not None}
-    for path in run_dir.glob("relations-*.bin"):
+    for path in [*run_dir.glob("relations-*.bin"), *_half_written(run_dir)]:
         if path.name not in files:
             path.unlink(missing_ok=True)
     return state
@@ -136,5 +137,11 @@ def load_relations(run_dir: Path, named: RelationsState | None, width: int) -> T
 def remove_run(run_dir: Path) -> None:
     """Deletes the state, then all that it names."""
     (run_dir / STATE_NAME).unlink(missing_ok=True)
-    for path in [*run_dir.glob("relations-*.bin"), run_dir / FILE_NAME]:
+    for path in [*run_dir.glob("relations-*.bin"), *_half_written(run_dir), run_dir / FILE_NAME]:
         path.unlink(missing_ok=True)
+
+
+def _half_written(run_dir: Path) -> list[Path]:
+    """The temporary files of processes that were killed while they wrote a checkpoint."""
+    names = "relations-*.bin", STATE_NAME
+    return [path for name in names for path in run_dir.glob(f".{name}.*.tmp")]

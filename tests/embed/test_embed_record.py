@@ -26,3 +26,13 @@ def test_a_run_that_continues_says_so_and_appends_to_its_records(store, tmp_path
     model = f"embed.model={kept.embed.model}"
     assert kept == config(store, run, "train.epochs=2", model)
     assert kept.embed.model != "auto"
+
+
+def test_files_that_a_killed_process_left_half_written_are_removed(store, tmp_path):
+    run = tmp_path / "run"
+    train(config(store, run, "train.epochs=1"))
+    for resume in ("auto", "never"):
+        for name in ("relations-000001-00000068.bin", "state.json"):
+            (run / f".{name}.4711.tmp").write_bytes(b"half")
+        train(config(store, run, "train.epochs=2", f"checkpoint.resume={resume}"))
+        assert not list(run.glob(".*.tmp"))
