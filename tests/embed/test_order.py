@@ -1,11 +1,14 @@
 """Orders of partitions: every bucket once, loads that training hides, and few states."""
 
+import json
 from itertools import combinations
 
 import pytest
 
 from lsm import native
+from lsm.embed.orders import best
 from lsm.embed.orders.order import NAMES, OrderShape, lower_bound, make_order
+from lsm.embed.orders.turns import loads_of, states_of
 
 PREFETCHING = ("best", "legend", "random")
 
@@ -120,6 +123,60 @@ def test_shapes_whose_orders_are_not_carried(name, partitions, buffer, ranks):
     check_every_bucket_once(order)
     check_newest_stays(order)
     check_loads_overlap(order)
+
+
+@pytest.mark.parametrize("key", json.loads(best.CARRIED_ENDS.read_text()))
+def test_an_order_is_found_again_by_one_descent(key, monkeypatch):
+    """It brings each pair of partitions together once at least, and is as long as the file says."""
+    shape = OrderShape(*map(int, key.split(",")))
+    descents, native_search = [], native.search_order
+
+    def counted(**arguments):
+        descents.append(arguments["restarts"])
+        return native_search(**arguments)
+
+    monkeypatch.setattr(native, "search_order", counted)
+    turns = best.best_turns(shape)
+    assert descents == [1]
+    covered = set()
+    for step in states_of(shape, turns):
+        assert len({p for state in step for p in state}) == shape.ranks * shape.buffer
+        covered.update(pair for state in step for pair in combinations(sorted(state), 2))
+    assert covered == set(combinations(range(shape.partitions), 2))
+    newest = {}
+    for load in loads_of(shape, turns):
+        assert load.evicted != newest.get(load.rank)
+        newest[load.rank] = load.loaded
+    extra, _ = json.loads(best.CARRIED_ENDS.read_text())[key]
+    assert len(states_of(shape, turns)) <= lower_bound(shape) + extra
+
+
+def searched(shape):
+    """The turns of a plain search: fifty restarts for each number of steps that is tried."""
+    too_few, extra, nodes = -1, 0, 1000 * max(1, shape.partitions // 8)
+    while (found := best.search(shape, extra, 50, nodes)) is None:
+        too_few, extra = extra, max(1, 2 * extra)
+    while extra - too_few > 1:
+        middle = (too_few + extra) // 2
+        fewer = best.search(shape, middle, 50, 1000)
+        if fewer is None:
+            too_few = middle
+        else:
+            extra, found = middle, fewer
+    return found
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *(OrderShape(8, 4), OrderShape(12, 6), OrderShape(20, 3, 2), OrderShape(33, 3)),
+        pytest.param(OrderShape(64, 3), marks=pytest.mark.slow),
+        pytest.param(OrderShape(48, 4), marks=pytest.mark.slow),
+        OrderShape(9, 3, 2),  # in no file
+    ],
+)
+def test_the_order_is_that_of_the_search(shape):
+    assert best.best_turns(shape) == searched(shape)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])

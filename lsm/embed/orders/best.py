@@ -10,6 +10,11 @@ from lsm import native
 from lsm.embed.orders.turns import OrderShape, Turn
 
 CARRIED = Path(__file__).with_name("best_orders.json")
+"""Slots and partitions, alternating, by shape: orders that a search of minutes found."""
+
+CARRIED_ENDS = Path(__file__).with_name("best_ends.json")
+"""The steps beyond the lower bound and the seed of the order that the search at run time finds, by
+shape. With them one descent finds it again."""
 
 # Limits at run time: a number of steps is tried for some seconds at most.
 _RESTARTS = 50
@@ -17,28 +22,48 @@ _NODES = 1000
 
 
 def best_turns(shape: OrderShape) -> list[Turn]:
-    """Turns with few states, carried (a search of minutes found them) or searched for in seconds.
+    """Turns with few states: carried, found again from where the search ends, or searched for in
+    seconds. The last two are the same."""
+    carried = _read(CARRIED).get(shape_key(shape))
+    if carried is not None:
+        return list(zip(carried[::2], carried[1::2], strict=True))
+    extra, seed = _read(CARRIED_ENDS).get(shape_key(shape)) or search_end(shape)
+    turns = search(shape, extra, 1, _many_nodes(shape), seed)
+    assert turns is not None, f"{CARRIED_ENDS.name}: {shape} has no order there"
+    return turns
+
+
+def search_end(shape: OrderShape) -> tuple[int, int]:
+    """Searches for an order with few states; returns its steps beyond the lower bound and its seed.
 
     The search doubles the number of steps beyond the lower bound until it finds an order, then
     halves the interval. It is bounded in nodes, not in time: every rank finds the same order.
     """
-    carried = _carried().get(carried_key(shape))
-    if carried is not None:
-        return list(zip(carried[::2], carried[1::2], strict=True))
     too_few, extra = -1, 0
     # One greedy descent is enough once there are many more steps than needed.
-    nodes = _NODES * max(1, shape.partitions // 8)
-    while (found := search(shape, extra, _RESTARTS, nodes)) is None:
+    while (found := _first_seed(shape, extra, _many_nodes(shape))) is None:
         too_few, extra = extra, max(1, 2 * extra)
         assert extra <= 4 * shape.partitions**2, f"no order for {shape}"
     while extra - too_few > 1:
         middle = (too_few + extra) // 2
-        fewer = search(shape, middle, _RESTARTS, _NODES)
+        fewer = _first_seed(shape, middle, _NODES)
         if fewer is None:
             too_few = middle
         else:
             extra, found = middle, fewer
-    return found
+    return extra, found
+
+
+def _first_seed(shape: OrderShape, extra_steps: int, nodes: int) -> int | None:
+    """The first seed by which one descent finds an order, or None."""
+    for seed in range(_RESTARTS):
+        if search(shape, extra_steps, 1, nodes, seed) is not None:
+            return seed
+    return None
+
+
+def _many_nodes(shape: OrderShape) -> int:
+    return _NODES * max(1, shape.partitions // 8)
 
 
 def search(
@@ -60,12 +85,11 @@ def search(
     )
 
 
-def carried_key(shape: OrderShape) -> str:
-    """Name of a shape in the file of carried orders."""
+def shape_key(shape: OrderShape) -> str:
+    """The name of a shape in the carried files."""
     return f"{shape.partitions},{shape.buffer},{shape.ranks}"
 
 
 @cache
-def _carried() -> dict[str, list[int]]:
-    """Slots and partitions, alternating, by shape."""
-    return json.loads(CARRIED.read_text(encoding="utf-8"))
+def _read(path: Path) -> dict[str, list[int]]:
+    return json.loads(path.read_text(encoding="utf-8"))
