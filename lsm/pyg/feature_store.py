@@ -275,7 +275,7 @@ def _names_of(nodes: NodeData) -> list[str]:
     found = {X: nodes.features is not None, "y": nodes.has_labels, "time": nodes.has_times}
     return [
         *(name for name, has in found.items() if has),
-        *(MASKS.values() if has_masks(nodes) else ()),
+        *((MASKS[split] for split in nodes.splits) if has_masks(nodes) else ()),
     ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import TensorAttr
+from torch_geometric.loader import NodeLoader
 from torch_geometric.testing import MyFeatureStore
 
 import lsm
@@ -135,6 +136,18 @@ def test_a_graph_without_types_has_the_group_none(graph, plain):
         assert torch.equal(store[None, "x", None], graph["paper"].x)
         assert torch.equal(store.view(group_name=None).y[:], graph["paper"].y)
         assert torch.equal(store[None, "val_mask", None], graph["paper"].val_mask)
+
+
+def test_only_splits_that_are_stored_have_masks(graph, tmp_path):
+    papers = graph.clone()
+    del papers["paper"].val_mask
+    store = lsm.GraphStore.from_pyg(papers, tmp_path / "store")
+    with lsm.pyg.parts(store, [2], ("paper", "train"), batch_size=8) as parts:
+        for batch in NodeLoader(**parts):
+            found = batch["paper"]
+            assert torch.equal(found.train_mask, papers["paper"].train_mask[found.n_id])
+            assert torch.equal(found.test_mask, papers["paper"].test_mask[found.n_id])
+            assert "val_mask" not in found
 
 
 @pytest.mark.parametrize(
