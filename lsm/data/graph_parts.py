@@ -127,6 +127,18 @@ def _narrow(values: torch.Tensor) -> torch.Tensor:
     return values[:, 0] if values.dim() == 2 and values.shape[1] == 1 else values
 
 
+def _as_int64(where: str, values: torch.Tensor) -> torch.Tensor:
+    """Integers as int64. Raises ValueError, which names the first that int64 cannot hold."""
+    found = values.long()
+    if values.dtype == torch.uint64 and (found < 0).any():
+        first = int((found.view(len(found), -1) < 0).any(dim=1).nonzero()[0])
+        raise ValueError(
+            f"{where}: position {first}: expected integers below 2^63, got "
+            f"{values[first].tolist()}; map such values to smaller ones, and save them as int64"
+        )
+    return found
+
+
 def as_labels(where: str, value: Any) -> torch.Tensor | None:
     """Labels of nodes from ``where``: integers [N] as classes, others as numbers; see Nodes."""
     labels = as_tensor(where, value)
@@ -139,7 +151,7 @@ def as_labels(where: str, value: Any) -> torch.Tensor | None:
             f"{where}: expected a class of each node, integers [N], or numbers, floats [N] or "
             f"numbers [N, k], got {labels.dtype} {list(labels.shape)}"
         )
-    return labels.float() if labels.is_floating_point() else labels.long()
+    return labels.float() if labels.is_floating_point() else _as_int64(where, labels)
 
 
 def known_rows(labels: torch.Tensor) -> torch.Tensor:
@@ -163,7 +175,7 @@ def as_times(where: str, value: Any) -> torch.Tensor | None:
     times = _narrow(times)
     if times.dim() != 1:
         raise ValueError(f"{where}: expected a time each, [n], got {list(times.shape)}")
-    return times.long()
+    return _as_int64(where, times)
 
 
 def as_ends(where: str, value: Any, remedy: str = "") -> torch.Tensor:

@@ -222,6 +222,10 @@ def test_native_fill_stays_inside_when_the_edges_changed():
         ({"node_label": np.full(300, np.inf)}, "node 0: expected a whole number"),
         ({"node_label": np.full(300, -2)}, "node 0: expected a whole number"),
         ({"node_label": np.full(300, -1)}, "has no label"),
+        (
+            {"node_label": np.full((300, 2), 2**63, "u8")},
+            "node 0: expected int64, or -1 for no label",
+        ),
         ({"train_idx": np.array([0, 300])}, r"train_idx\.npy: position 1: node 300 does not exist"),
         ({"train_idx": np.array([-1])}, "node -1 does not exist"),
         ({"train_idx": np.array([5, 6, 5])}, "position 2: node 5 is in this or another split"),

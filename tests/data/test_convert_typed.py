@@ -19,6 +19,8 @@ from support.typed_graphs import WRITES, typed_graph
 
 CARRIED = Path(__file__).parents[1] / "datasets/debian"
 
+TOO_LARGE = np.uint64(2**63)  # for int64
+
 
 def save(folder, arrays):
     folder.mkdir(parents=True)
@@ -168,6 +170,24 @@ def test_reversed_edges_keep_their_values(source, tmp_path):
         (
             lambda s: np.save(s / "nodes/topic/node_time.npy", np.array(3)),
             r"topic/node_time\.npy: expected a time each, \[n\], got \[\]",
+        ),
+        (
+            lambda s: np.save(
+                s / "nodes/paper/node_time.npy", np.arange(60, dtype="u8") + TOO_LARGE
+            ),
+            r"paper/node_time\.npy: position 0: .* below 2\^63, got 9223372036854775808",
+        ),
+        (
+            lambda s: np.save(s / "edges/paper,cites,paper/edge_time.npy", np.full(300, TOO_LARGE)),
+            r"cites,paper/edge_time\.npy: position 0: expected integers below 2\^63",
+        ),
+        (
+            lambda s: np.save(s / "nodes/paper/node_label.npy", np.full(60, 2**64 - 1, "u8")),
+            r"paper/node_label\.npy: position 0: expected integers below 2\^63",
+        ),
+        (
+            lambda s: np.save(s / "nodes/paper/node_label.npy", np.full(60, 1e30)),
+            r"paper/node_label\.npy: node 0: expected a whole number",
         ),
         (
             lambda s: shutil.copytree(s / "nodes/topic", s / "nodes/%74opic"),

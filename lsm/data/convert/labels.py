@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from lsm.data import format as layout
@@ -51,11 +53,16 @@ def write_labels(
             values = chunk.reshape(-1)
             known = len(values) if num_labelled is None else max(0, num_labelled - first)
             classes = np.full(len(values), -1, np.int64)
-            classes[:known] = _to_classes(labels, first, values[:known], limit)
+            classes[:known] = to_classes(labels.path, first, values[:known], limit)
             state[first : first + len(classes)] = classes >= 0
             largest = max(largest, int(classes.max(initial=-1)))
             sink.write(classes)
     return (largest + 1 if num_classes is None else num_classes), None, state
+
+
+def are_whole(values: np.ndarray) -> bool:
+    """True for floats that are whole, or NaN, so that they are classes."""
+    return not (values != np.floor(values))[~np.isnan(values)].any()
 
 
 def _are_numbers(labels: ArrayFile) -> bool:
@@ -64,7 +71,7 @@ def _are_numbers(labels: ArrayFile) -> bool:
         return True
     if labels.dtype.kind != "f":
         return False
-    return any((chunk != np.floor(chunk))[~np.isnan(chunk)].any() for _, chunk in labels.chunks())
+    return not all(are_whole(chunk) for _, chunk in labels.chunks())
 
 
 def _write_numbers(writer: StoreWriter, labels: ArrayFile) -> tuple[LabelMeta, np.ndarray]:
@@ -76,16 +83,22 @@ def _write_numbers(writer: StoreWriter, labels: ArrayFile) -> tuple[LabelMeta, n
         for first, chunk in labels.chunks():
             with np.errstate(over="ignore"):
                 rows = chunk.reshape(len(chunk), width).astype(meta.dtype)
-            bad = np.flatnonzero(np.isinf(rows).any(axis=1))
+            bad = np.flatnonzero(_overflowed(rows, chunk.reshape(rows.shape)).any(axis=1))
             if len(bad):
+                form = "finite float32, or NaN" if meta.dtype == "float32" else "int64, or -1"
                 raise ValueError(
-                    f"{labels.path}: node {first + bad[0]}: expected finite float32, or NaN for no "
-                    f"label, got {chunk[bad[0]]}"
+                    f"{labels.path}: node {first + bad[0]}: expected {form} for no label, got "
+                    f"{chunk[bad[0]]}"
                 )
             known = ~np.isnan(rows) if meta.dtype == "float32" else rows >= 0
             state[first : first + len(rows)] = known.any(axis=1)
             sink.write(rows)
     return meta, state
+
+
+def _overflowed(rows: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """True where ``rows``, float32 or int64, cannot hold ``source``, or where that is infinite."""
+    return np.isinf(rows) if rows.dtype.kind == "f" else (rows < 0) & (source >= 0)
 
 
 def _write_no_labels(writer: StoreWriter, num_nodes: int, num_classes: int | None) -> np.ndarray:
@@ -114,14 +127,16 @@ def _check_shape(labels: ArrayFile, num_nodes: int, *, are_classes: bool) -> Non
         )
 
 
-def _to_classes(labels: ArrayFile, first: int, values: np.ndarray, limit: int) -> np.ndarray:
+def to_classes(path: Path, first: int, values: np.ndarray, limit: int) -> np.ndarray:
+    """``values`` of the nodes from ``first`` on, in ``path``, as int64; NaN is -1. Raises
+    ValueError, which names the node, for one that is no class below ``limit``."""
     known = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
     with np.errstate(invalid="ignore"):
         classes = known.astype(np.int64)
     bad = np.flatnonzero((classes != known) | (classes < -1) | (classes >= limit))
     if len(bad):
         raise ValueError(
-            f"{labels.path}: node {first + bad[0]}: expected a whole number in [0, {limit}), "
+            f"{path}: node {first + bad[0]}: expected a whole number in [0, {limit}), "
             f"or -1 or NaN for no label, got {values[bad[0]]}"
         )
     return classes

@@ -14,8 +14,10 @@ import torch
 from lsm.core.arguments import option
 from lsm.core.files import read_utf8
 from lsm.data.convert.array_file import ArrayFile
+from lsm.data.convert.labels import are_whole, to_classes
 from lsm.data.convert.left_out import warn_of_unknown
 from lsm.data.convert.write_store import StoreOptions
+from lsm.data.format import most_classes
 from lsm.data.graph_parts import (
     Edges,
     Nodes,
@@ -116,7 +118,7 @@ def _require_new(name: Any, taken: Container[Any], folder: Path) -> None:
 
 def _nodes(folder: Path) -> Nodes:
     features, labels, times = (_array(folder / name) for name in _NODE_ARRAYS)
-    names = _lines(folder / _NAMES)
+    label_file, names = folder / _NODE_ARRAYS[1], _lines(folder / _NAMES)
     size = _lines(folder / _SIZE)
     if size is not None:
         num_nodes = _number(folder / _SIZE, size)
@@ -130,7 +132,7 @@ def _nodes(folder: Path) -> Nodes:
         str(folder),
         num_nodes,
         features=as_tensor(str(folder / _NODE_ARRAYS[0]), features),
-        labels=as_labels(str(folder / _NODE_ARRAYS[1]), _without_nan(labels)),
+        labels=as_labels(str(label_file), _without_nan(label_file, labels)),
         splits=_splits(folder, num_nodes),
         times=as_times(str(folder / _NODE_ARRAYS[2]), times),
         names=names,
@@ -154,14 +156,14 @@ def _files(folder: Path, values: Sequence[str], arrays: Sequence[str]) -> dict[s
     return {value: str(folder / name) for value, name in zip(values, arrays, strict=True)}
 
 
-def _without_nan(labels: np.ndarray | None) -> np.ndarray | None:
-    """Classes that are stored as whole floats as integers; NaN is -1. Numbers stay as they are."""
+def _without_nan(path: Path, labels: np.ndarray | None) -> np.ndarray | None:
+    """Classes that are stored as whole floats as integers; NaN is -1. Numbers stay as they are.
+    Raises ValueError, which names ``path``, for whole floats that are no classes."""
     if labels is None or labels.dtype.kind != "f" or labels.size != len(labels):
         return labels
-    known = np.where(np.isnan(labels), -1, labels)
-    with np.errstate(invalid="ignore"):
-        classes = known.astype(np.int64)
-    return classes if (classes == known).all() else labels
+    if not are_whole(labels):
+        return labels
+    return to_classes(path, 0, labels.reshape(-1), most_classes(len(labels)))
 
 
 def _splits(folder: Path, num_nodes: int) -> dict[str, torch.Tensor]:
