@@ -137,6 +137,18 @@ def _ids(input_nodes: InputNodes) -> str | Tensor | None:
     return input_nodes[-1] if isinstance(input_nodes, tuple) else input_nodes
 
 
+def checked_labels(labels: Tensor, num_nodes: int) -> Tensor:
+    """``labels`` of all ``num_nodes`` nodes of a type, as a tensor. Raises ValueError for another
+    number of them."""
+    labels = torch.as_tensor(labels)
+    if labels.dim() not in (1, 2) or len(labels) != num_nodes:
+        raise ValueError(
+            f"labels: expected those of all {num_nodes} nodes of the seeds' type, [{num_nodes}] or "
+            f"[{num_nodes}, k], got {list(labels.shape)}"
+        )
+    return labels
+
+
 def find_seed_times(
     store: GraphStore, node_type: str, nodes: Tensor, drawing: Drawing, given: Tensor | None
 ) -> Tensor | None:

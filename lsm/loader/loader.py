@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
 
+from lsm.core.arguments import whole_number
+from lsm.core.limits import LARGEST_COUNT
 from lsm.features.sets import Features
 from lsm.loader.batch import Batch, used_in_stream
 from lsm.loader.parts import LoaderParts
@@ -60,8 +62,11 @@ class Loader:
 
         Args:
             epoch: Epoch, from 0.
+
+        Raises:
+            ValueError: ``epoch`` is no whole number from 0 on.
         """
-        self._epoch = epoch
+        self._epoch = _checked_epoch(epoch)
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Iterates over the batches of the next epoch, from 0 on: Batches, or their ``form``."""
@@ -96,9 +101,10 @@ class Loader:
         Raises:
             OSError: A read failed.
             TimeoutError: A batch is not ready in time.
-            ValueError: The topology is corrupt.
+            ValueError: The topology is corrupt, or an argument is out of range.
         """
-        return self._batches(self.parts.seeds.epoch(epoch), start_iteration)
+        first = whole_number("start_iteration", start_iteration, 0, len(self))
+        return self._batches(self.parts.seeds.epoch(_checked_epoch(epoch)), first)
 
     def global_batch_size(self, iteration: int) -> int:
         """Counts the seeds of an iteration.
@@ -154,3 +160,7 @@ class Loader:
         totals["sampled_edges"] += batch.num_edges
         totals["sample_secs"] += prepared.stats["sample_secs"]
         return batch
+
+
+def _checked_epoch(epoch: int) -> int:
+    return whole_number("epoch", epoch, 0, LARGEST_COUNT)

@@ -14,6 +14,7 @@ from lsm.loader.inputs import (
     InputNodes,
     are_ids,
     check_distinct,
+    checked_labels,
     find_inputs,
     find_seed_times,
     is_mask,
@@ -61,6 +62,8 @@ def open_node_parts(
         all_ranks = schedule["batch_size"] * schedule["world_size"]
         num_nodes = store.nodes(input_type).num_nodes
         check_distinct(nodes, all_ranks, num_nodes, shuffle=schedule["shuffle"])
+    if labels is not None:
+        labels = checked_labels(labels, store.nodes(input_type).num_nodes)
     values = store_values(store, input_type, labels)
     if sampler is None:
         if isinstance(topology, Topology) and (store.is_typed or not drawing.is_plain):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from lsm.core.arguments import size, whole_number
-from lsm.core.limits import MOST_THREADS
+from lsm.core.limits import LONGEST_SECS, MOST_THREADS
 from lsm.features.row_source import RowSource
 from lsm.loader.batch import Batch
 from lsm.loader.dgl import to_item
@@ -22,13 +23,23 @@ def run_ahead(
     window_bytes: int | str | None,
 ) -> RunAhead:
     """The bounds of a pipeline. Raises ValueError for a number that is none of threads, of
-    iterations or of bytes."""
+    iterations, of bytes or of seconds."""
     whole_number("num_threads", num_threads, 1, MOST_THREADS)
     if not isinstance(prefetch, ReadAhead):
         prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
     staging = size("staging_bytes", staging_bytes)
     window = None if window_bytes is None else size("window_bytes", window_bytes)
-    return RunAhead(prefetch, staging, num_threads, timeout_secs, window)
+    return RunAhead(prefetch, staging, num_threads, _seconds("timeout_secs", timeout_secs), window)
+
+
+def _seconds(name: str, value: object) -> float:
+    """``value``, if it is a time to wait. Raises ValueError, with ``name``, otherwise."""
+    seconds = float(value) if isinstance(value, Real) else 0.0
+    if not 0 < seconds <= LONGEST_SECS:
+        raise ValueError(
+            f"{name}: expected more than 0 seconds, at most {LONGEST_SECS:.0f}, got {value!r}"
+        )
+    return seconds
 
 
 def check_features(features: Any) -> None:

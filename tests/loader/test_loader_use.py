@@ -64,6 +64,13 @@ def test_each_iteration_over_a_loader_is_another_epoch(store):
         ({"batch_size": 0}, r"batch_size: expected at least 1, got 0"),
         ({"prefetch": 1.5}, r"prefetch: expected a whole number, got 1\.5"),
         ({"num_threads": 0}, r"num_threads: expected 1 to 1024, got 0"),
+        ({"timeout_secs": 0}, r"timeout_secs: expected more than 0 seconds, .* got 0"),
+        ({"timeout_secs": -1.5}, r"timeout_secs: expected more than 0 seconds, .* got -1\.5"),
+        ({"timeout_secs": "5"}, r"timeout_secs: expected more than 0 seconds, .* got '5'"),
+        ({"timeout_secs": None}, r"timeout_secs: expected more than 0 seconds, .* got None"),
+        ({"timeout_secs": float("inf")}, r"timeout_secs: .* at most 1000000000, got inf"),
+        ({"labels": [0] * 599}, r"labels: expected those of all 600 nodes .* got \[599\]"),
+        ({"labels": torch.tensor(3)}, r"labels: expected those of all 600 nodes .* got \[\]"),
         ({"world_size": 0}, r"world_size: expected at least 1, got 0"),
         ({"rank": 2, "world_size": 2}, r"rank: expected 0 to 1, got 2"),
         (
@@ -93,6 +100,36 @@ def test_numbers_of_numpy_and_the_largest_seed_are_taken(store):
         batch = next(iter(got))
         expected = sampler.sample(batch.n_id[:64], BatchName(seed=2**64 - 1))
         assert torch.equal(batch.n_id, expected.n_id)
+
+
+def test_numbers_of_numpy_are_epochs_too(store):
+    with open_loader(store, shuffle=True) as loader:
+        loader.set_epoch(np.int64(3))
+        assert seeds_of(loader) == seeds_of(loader.iterate(np.uint8(3)))
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**31, 1.0, "1", None])
+def test_an_epoch_that_is_none_is_named_at_once(store, epoch):
+    with open_loader(store) as loader:
+        for use in (loader.set_epoch, loader.iterate):
+            with pytest.raises(ValueError, match=f"epoch: expected .* got '?{epoch}"):
+                use(epoch)
+
+
+@pytest.mark.parametrize("start", [-1, 99, 0.5])
+def test_a_first_iteration_out_of_range_is_named_at_once(store, start):
+    with open_loader(store) as loader:
+        with pytest.raises(ValueError, match=f"start_iteration: expected .* got {start}"):
+            loader.iterate(0, start)
+        assert not list(loader.iterate(0, len(loader)))
+
+
+@pytest.mark.parametrize("form", [torch.as_tensor, np.asarray, np.ndarray.tolist])
+def test_labels_of_any_form_are_those_of_the_seeds(store, form):
+    own = np.arange(600) * 3
+    with open_loader(store, labels=form(own)) as loader:
+        for batch in loader:
+            assert batch.y.tolist() == (3 * batch.n_id[: batch.batch_size]).tolist()
 
 
 def test_a_second_iterator_over_one_cache_is_an_error_at_once(store):
