@@ -222,6 +222,10 @@ def test_queries_that_cannot_be(store, tables, tmp_path, arguments, message):
         (["abc"], {}, "got 'abc' at 0"),
         ([(0, 0, 300)], {}, "entity: expected ids below 300, got 300"),
         ([(0, "r9", 1)], {}, "'r9': expected one of the names in"),
+        (torch.tensor([[0, 0, 1], [0, 1, 300]]), {}, "entity: expected ids below 300, got 300"),
+        (torch.tensor([[0, -1, 1]]), {}, "relation: expected ids below 3, got -1"),
+        (torch.tensor([[0, 1]]), {}, r"expected ids \[n, 3\] of integers, got .*int64 \[1, 2\]"),
+        (torch.tensor([[0.0, 1, 2]]), {}, r"expected ids \[n, 3\] of integers, got .*float32"),
         ([(0, 0, 1)], {"target": "both"}, "--target: expected tail or head, got 'both'"),
     ],
 )

@@ -6,7 +6,7 @@ import logging
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def read_queries(file: EdgeFile) -> tuple[list[list[str]], list[list[int]]]:
 def scored(
     run: Embeddings, file: EdgeFile, target: str, *, skip_malformed: bool
 ) -> Iterator[tuple[list[str], float]]:
-    """The cells and the score of each line of ``file``, in order. Holds 24 bytes per line. Raises
+    """The cells and the score of each line of ``file``, in order. Holds 28 bytes per line. Raises
     ValueError with the numbers of bad lines; with ``skip_malformed``, logs them and leaves them
     out."""
     if target not in TARGETS:  # fails before the file is read
@@ -121,10 +121,11 @@ def scored(
     flat = array("q")
     for row in file.ids(rejected):
         flat.extend(row)
-    edges = torch.from_numpy(np.frombuffer(flat, np.int64).reshape(-1, columns).copy())
+    edges = torch.from_numpy(np.frombuffer(flat, np.int64).reshape(-1, columns))
     remedy = "correct them, or pass --skip-malformed to leave them out"
     _require_usable(file, rejected, len(edges), None if skip_malformed else remedy)
-    scores = run.score(edges, target=target).tolist()
+    parts = run.score(edges, target=target).split(_LINES_AT_ONCE)
+    scores = chain.from_iterable(part.tolist() for part in parts)
     yield from zip(file.cells(rejected), scores, strict=True)
 
 

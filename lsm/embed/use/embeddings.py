@@ -311,7 +311,9 @@ class Embeddings:
     def _edges(self, triples: Sequence[Sequence[Key]] | Tensor) -> Tensor:
         """The ids of edges: [n, 3] int64, or [n, 2] without relations."""
         has_relations = self.run.config.embed.has_relations
-        rows = triples.tolist() if isinstance(triples, Tensor) else triples
+        if isinstance(triples, Tensor):
+            return self._checked(triples, (3,) if has_relations else (2, 3))
+        rows = triples
         for number, row in enumerate(rows):
             if isinstance(row, str) or len(row) not in ((3,) if has_relations else (2, 3)):
                 parts = "head, relation, tail" if has_relations else "head, tail"
@@ -321,6 +323,26 @@ class Embeddings:
         if has_relations:
             columns.insert(1, self.relation_ids([row[1] for row in rows]))
         return torch.tensor(columns, dtype=torch.int64).T.contiguous()
+
+    def _checked(self, edges: Tensor, columns: tuple[int, ...]) -> Tensor:
+        """``edges`` of ids, on the host. Raises ValueError if they are no edges of the run."""
+        is_integer = not (edges.is_floating_point() or edges.is_complex())
+        if edges.ndim != 2 or edges.shape[1] not in columns or not is_integer:
+            expected = " or ".join(f"[n, {count}]" for count in columns)
+            raise ValueError(
+                f"triples: expected ids {expected} of integers, got {edges.dtype} "
+                f"{list(edges.shape)}"
+            )
+        edges = edges.to("cpu", torch.int64)
+        bounds = [("entity", self.num_entities, 0), ("entity", self.num_entities, -1)]
+        if columns == (3,):
+            bounds.append(("relation", self.run.num_relations, 1))
+        for what, count, column in bounds if len(edges) else []:
+            least, most = map(int, edges[:, column].aminmax())
+            if least < 0 or most >= count:
+                bad = least if least < 0 else most
+                raise ValueError(f"{what}: expected ids below {count}, got {bad}")
+        return edges
 
 
 def _ids(
