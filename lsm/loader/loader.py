@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from lsm.core.arguments import whole_number
 from lsm.core.limits import LARGEST_COUNT
@@ -52,6 +52,12 @@ class Loader:
     def __repr__(self) -> str:
         told = f"{self.parts.description}, iterations={len(self)}, {self.features!r}"
         return f"{type(self).__name__}({told})"
+
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            f"a {type(self).__name__} stays in the process that opened it, with its threads and "
+            "its engine; open one in the other process: a GraphStore, or its path, can be sent"
+        )
 
     def __len__(self) -> int:
         """Iterations per epoch, the same on every rank."""

@@ -1,7 +1,9 @@
 """A NeighborLoader in a user's own loop: epochs that go on, arguments, a second iterator, fork."""
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -100,6 +102,14 @@ def test_numbers_of_numpy_and_the_largest_seed_are_taken(store):
         batch = next(iter(got))
         expected = sampler.sample(batch.n_id[:64], BatchName(seed=2**64 - 1))
         assert torch.equal(batch.n_id, expected.n_id)
+
+
+@pytest.mark.parametrize("kind", [lsm.NeighborLoader, lsm.LinkNeighborLoader])
+@pytest.mark.parametrize("send", [pickle.dumps, copy.deepcopy])
+def test_a_loader_that_is_sent_to_a_process_names_the_remedy(store, kind, send):
+    with kind(store, [2]) as loader, pytest.raises(TypeError, match=f"a {kind.__name__} stays in"):
+        send(loader)
+    assert pickle.loads(pickle.dumps(store)).num_nodes == store.num_nodes  # what it says of stores
 
 
 def test_numbers_of_numpy_are_epochs_too(store):
