@@ -13,8 +13,9 @@ from lsm.loader.seed_links import SeedLinks
 
 
 def to_pyg(batch: Batch) -> Data | HeteroData:
-    """The batch with exactly the fields of PyG's NeighborLoader, or of its LinkNeighborLoader: Data
-    for a graph of one type, HeteroData for several. Tensors are shared."""
+    """The batch with exactly the fields of PyG's NeighborLoader, or of its LinkNeighborLoader, of a
+    graph without masks: Data for a graph of one type, HeteroData for several. Tensors are
+    shared."""
     return _to_data(batch) if batch.types is None else _to_hetero(batch)
 
 
