@@ -217,6 +217,11 @@ def test_native_fill_stays_inside_when_the_edges_changed():
         ({"node_feat": np.zeros(300)}, r"node_feat\.npy: expected features \[nodes, dim\]"),
         ({"node_feat": np.zeros((300, 2), complex)}, "expected integers or floats"),
         ({"node_feat": np.zeros((300, 2), bool)}, "expected integers or floats, got bool"),
+        ({"node_feat": np.zeros((300, 2), "g")}, "expected integers or floats, got float128"),
+        (
+            {"node_feat": np.zeros((300, 2), "u4")},
+            r"node_feat\.npy: .* got uint32; --dtype float32",
+        ),
         ({"node_label": np.zeros(300, bool)}, "expected integers or floats, got bool"),
         ({"node_label": np.zeros(299, int)}, r"node_label\.npy: expected labels for each of"),
         ({"node_label": np.full(300, np.inf)}, "node 0: expected a whole number"),

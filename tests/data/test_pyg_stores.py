@@ -223,6 +223,10 @@ def rename(data):
         (lambda d: d["paper"].update(time=torch.zeros(3).long()), r"time: expected \[60\]"),
         (lambda d: d["paper"].update(x=torch.zeros(60)), r"x: expected \[60, dim\]"),
         (lambda d: d["paper"].update(x=torch.zeros(60, 2).bool()), r"\['paper'\]\.x: dtype"),
+        (
+            lambda d: d["paper"].update(x=torch.zeros(60, 2).cfloat()),
+            "save real and imaginary parts",
+        ),
         (lambda d: d["paper"].update(y=torch.zeros(60, 2, 2)), "expected a class of each"),
         (lambda d: d["paper"].y.__setitem__(5, -3), r"y: node 5: .* got -3"),
         (lambda d: d["paper"].y.fill_(-1), "has no label"),
@@ -257,6 +261,13 @@ def test_bad_graphs_name_the_attribute(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         lsm.GraphStore.from_pyg(data, tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_dtype_drops_imaginary_parts(tmp_path):
+    data = typed_graph()
+    data["paper"].x = torch.zeros(60, 2).cfloat()
+    with pytest.raises(ValueError, match="got complex64; save real and imaginary parts"):
+        lsm.GraphStore.from_pyg(data, tmp_path / "store", dtype="float32")
 
 
 def test_what_is_no_graph_of_pyg(tmp_path):

@@ -141,7 +141,7 @@ class ArrayFile:
         self._is_column_major = fortran and len(self.shape) == 2
 
     def _check(self, kinds: str) -> None:
-        if self.dtype.kind not in kinds:
+        if self.dtype.kind not in kinds or self.dtype.itemsize > 8:
             raise ValueError(
                 f"{self.path}: expected integers or floats, got {self.dtype}; "
                 "convert it with astype and save it again"

@@ -47,6 +47,14 @@ def feature_meta(
 def check_conversion(source: str, dtype: str | None) -> str:
     """The dtype of converted features: ``dtype``, or ``source``'s if None. Raises ValueError for a
     conversion that is not supported."""
+    is_complex = source.startswith("complex")
+    if is_complex or (dtype is None and source not in FEATURE_DTYPES):
+        remedy = "save real and imaginary parts as columns"
+        if not is_complex:
+            remedy = f"{option('dtype', 'float32')} converts them"
+        raise ValueError(
+            f"dtype: expected one of {', '.join(FEATURE_DTYPES)}, got {source}; {remedy}"
+        )
     if dtype is None or dtype == source:
         return source
     if dtype not in CONVERSIONS:

@@ -93,7 +93,10 @@ def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
         raise ValueError(
             f"{features.path}: expected features [nodes, dim], got shape {list(features.shape)}"
         )
-    dtype = check_conversion(str(features.dtype), options.get("dtype"))
+    try:
+        dtype = check_conversion(str(features.dtype), options.get("dtype"))
+    except ValueError as error:
+        raise ValueError(f"{features.path}: {error}") from None
     warn_of_wide(dtype, features.num_bytes, str(features.path))
     stripes = options.get("stripes", 1)
     return feature_meta(
