@@ -52,7 +52,7 @@ def write_graph(
         ByteProgress(options.get("progress")) as bars,
     ):
         meta = _meta(nodes, edges, source, untyped, options)
-        writer.require_bytes(_bytes_of(nodes, edges, meta))
+        writer.require_bytes(_bytes_of(nodes, edges, meta, keep_order))
         parts = meta.node_types.items() if isinstance(meta, TypedMeta) else [(NODE, meta)]
         for name, node_meta in parts:
             folder = "" if untyped else node_folder(name)
@@ -139,7 +139,10 @@ def _feature_meta(nodes: Nodes, folder: str, options: StoreOptions) -> layout.Fe
 
 
 def _bytes_of(
-    nodes: Mapping[str, Nodes], edges: Mapping[EdgeType, Edges], meta: StoreMeta | TypedMeta
+    nodes: Mapping[str, Nodes],
+    edges: Mapping[EdgeType, Edges],
+    meta: StoreMeta | TypedMeta,
+    keep_order: bool,
 ) -> int:
     """Upper estimate of the bytes of the store on disk."""
     if isinstance(meta, StoreMeta):
@@ -149,15 +152,17 @@ def _bytes_of(
         for each in meta.node_types.values():
             row_bytes = 0 if each.features is None else each.features.row_bytes
             total += each.num_nodes * (row_bytes + 16)
-        for (_, _, destination), of_type in edges.items():
-            total += 8 * of_type.num_edges + 8 * nodes[destination].num_nodes
+        for (start, _, destination), of_type in edges.items():
+            index_bytes = np.dtype(layout.index_dtype(nodes[start].num_nodes)).itemsize
+            total += index_bytes * of_type.num_edges + 8 * nodes[destination].num_nodes
     for node in nodes.values():
         total += 8 * node.num_nodes * (node.times is not None)
         total += 0 if node.labels is None else node.labels.nbytes
         total += sum(len(name.encode()) + 16 for name in node.names or ())
     for edge in edges.values():
         kept = (edge.weights, edge.times, edge.attr)
-        total += sum(values.nbytes for values in kept if values is not None) + 8 * edge.num_edges
+        total += sum(values.nbytes for values in kept if values is not None)
+        total += 8 * edge.num_edges * keep_order
     return total
 
 

@@ -259,6 +259,17 @@ def test_too_little_room_is_found_beforehand(tmp_path, disk):
     assert list(disk.iterdir()) == []
 
 
+def test_a_store_of_edges_that_fits_is_not_refused(tmp_path, disk):
+    source = tmp_path / "graph"
+    (source / "nodes/item").mkdir(parents=True)
+    (source / "nodes/item/num_nodes.txt").write_text("1000\n")
+    (source / "edges/item,to,item").mkdir(parents=True)
+    edges = np.random.default_rng(0).integers(0, 1000, (2, 1_500_000), dtype=np.int32)
+    np.save(source / "edges/item,to,item/edge_index.npy", edges)
+    store = convert_npy(source, disk / "out")  # 6 MB of 8 MiB
+    assert store.num_edges == 1_500_000
+
+
 def test_a_disk_that_fills_up_is_reported(tmp_path, disk, monkeypatch):
     # Beforehand there was room: another process took it.
     monkeypatch.setattr(StoreWriter, "require_bytes", lambda self, num_bytes: None)
