@@ -283,7 +283,7 @@ def _nodes(
             )
         return torch.from_numpy(ids.astype(np.int64))
     try:
-        lines = [line for line in read_utf8(path).splitlines() if line.strip()]
+        lines = [line for line in read_utf8(path).split("\n") if line.strip()]
     except ValueError as error:
         raise ValueError(f"--nodes: {error}") from None
     if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):

@@ -311,6 +311,16 @@ def test_an_open_route_of_a_run_with_times_names_the_routes_there_are():
     _check_route(config, "sampled", of_links=False)
 
 
+def test_names_of_nodes_have_any_character_but_line_ends(tmp_path):
+    """Also those at which str.splitlines() ends a line."""
+    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    data.names = ["a\u2028b", " c\x85d ", "e\x0bf"]
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "g")
+    names = tmp_path / "some.txt"
+    names.write_text(" c\x85d \r\na\u2028b\n\ne\x0bf", encoding="utf-8", newline="")
+    assert _nodes(names, store, None).tolist() == [1, 0, 2]
+
+
 def test_an_unknown_name_of_a_node_comes_with_its_file(tmp_path):
     data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
     data.names = ["a", "b", "c"]
