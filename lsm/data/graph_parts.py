@@ -13,6 +13,7 @@ import torch
 from lsm.data import format as layout
 from lsm.data.arrays import VALUE_DTYPES
 from lsm.data.checks import Named, rows_not_finite
+from lsm.data.convert.array_file import ArrayFile
 from lsm.data.format import LabelMeta
 
 logger = logging.getLogger(__name__)
@@ -35,14 +36,14 @@ class _FromSource:
 class Nodes(_FromSource):
     """The nodes of one type. ``name`` is that of the source's object, for messages.
 
-    features: [N, dim]. labels: classes, [N] int64, -1 is unknown; or numbers, float32 [N] or
-    [N, k], NaN is unknown, or int64 [N, k], a negative one is unknown. splits: ids [n] int64 each,
-    ascending. times: [N] int64.
+    features: [N, dim]; those of a file are read by rows. labels: classes, [N] int64, -1 is
+    unknown; or numbers, float32 [N] or [N, k], NaN is unknown, or int64 [N, k], a negative one is
+    unknown. splits: ids [n] int64 each, ascending. times: [N] int64.
     """
 
     name: str
     num_nodes: int
-    features: torch.Tensor | None = None
+    features: torch.Tensor | ArrayFile | None = None
     labels: torch.Tensor | None = None
     splits: Mapping[str, torch.Tensor] = field(default_factory=dict)
     times: torch.Tensor | None = None
@@ -216,7 +217,9 @@ def check_nodes(nodes: Nodes) -> None:
     """Raises ValueError, which names the fault, for nodes that a store cannot hold."""
     n = nodes.num_nodes
     if nodes.features is not None and (
-        nodes.features.dim() != 2 or nodes.features.shape[0] != n or nodes.features.shape[1] == 0
+        len(nodes.features.shape) != 2
+        or nodes.features.shape[0] != n
+        or nodes.features.shape[1] == 0
     ):
         raise ValueError(
             f"{nodes.where('x')}: expected [{n}, dim], got {list(nodes.features.shape)}"

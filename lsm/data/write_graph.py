@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
+from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.features import check_conversion, feature_meta, warn_of_wide, write_features
 from lsm.data.convert.write_store import SLACK_BYTES, StoreOptions, store_bytes
 from lsm.data.format import NodeMeta, StoreMeta
@@ -36,8 +38,8 @@ def write_graph(
     """Writes the store ``out``; one type of nodes with features, NODE, and of edges, EDGE, make a
     store without types.
 
-    ``keep_order`` keeps the edges' places in ``edges``. Memory: 24 bytes an edge of the largest
-    type. Raises ValueError or OSError, and leaves nothing behind then.
+    ``keep_order`` keeps the edges' places in ``edges``. Memory: 36 bytes an edge of the largest
+    type, 48 with times. Raises ValueError or OSError, and leaves nothing behind then.
     """
     options = options or {}
     space = NodeSpace({name: each.num_nodes for name, each in nodes.items()})
@@ -192,18 +194,22 @@ def _write_nodes(
         write_names(writer.file(folder + layout.NAMES), nodes.names)
     if meta.features is not None and nodes.features is not None:
         where, rows = nodes.where("x"), nodes.features
-        warn_of_wide(meta.features.dtype, rows.nbytes, where)
-        advance = bars.task("features", rows.numel() * _numpy_bytes(rows))
+        num_bytes = math.prod(rows.shape) * _numpy_bytes(rows)
+        warn_of_wide(meta.features.dtype, num_bytes, where)
+        advance = bars.task("features", num_bytes)
         write_features(writer, meta.features, _rows(rows), advance, where)
 
 
-def _numpy_bytes(features: torch.Tensor) -> int:
+def _numpy_bytes(features: torch.Tensor | ArrayFile) -> int:
     """Of an element as NumPy has it: bfloat16 as float32."""
-    return 4 if features.dtype == torch.bfloat16 else features.element_size()
+    return 4 if features.dtype == torch.bfloat16 else features.dtype.itemsize
 
 
-def _rows(features: torch.Tensor) -> Iterator[tuple[int, np.ndarray]]:
+def _rows(features: torch.Tensor | ArrayFile) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, rows) as NumPy has them."""
+    if isinstance(features, ArrayFile):
+        yield from features.chunks(_CHUNK_BYTES)
+        return
     step = max(1, _CHUNK_BYTES // (features.shape[1] * _numpy_bytes(features)))
     for first in range(0, features.shape[0], step):
         rows = features[first : first + step].contiguous()

@@ -37,12 +37,12 @@ print(before, peak_mib())
 )
 
 
-def sparse_graph(directory, num_rows, dim=1024):
+def sparse_graph(directory, num_rows, dim=1024, order="<"):
     """A graph whose features are a hole of ``num_rows`` x ``dim`` float32 zeros."""
     arrays = random_graph(num_nodes=1000)
     arrays["node_label"] = np.zeros(num_rows, np.int64)
     save_npy(directory, arrays)
-    shape = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, dim)}
+    shape = {"descr": f"{order}f4", "fortran_order": False, "shape": (num_rows, dim)}
     with open(directory / "node_feat.npy", "wb") as file:
         np.lib.format.write_array_header_1_0(file, shape)
         file.truncate(file.tell() + num_rows * dim * 4)
@@ -280,8 +280,13 @@ def test_a_disk_that_fills_up_is_reported(tmp_path, disk, monkeypatch):
     assert list(disk.iterdir()) == []
 
 
-def test_memory_does_not_grow_with_the_features(tmp_path):
-    source = sparse_graph(tmp_path / "graph", num_rows=100_000)  # 390 MiB
+@pytest.mark.parametrize("with_values", [False, True])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_memory_does_not_grow_with_the_features(tmp_path, order, with_values):
+    source = sparse_graph(tmp_path / "graph", num_rows=100_000, order=order)  # 390 MiB
+    if with_values:
+        num_edges = np.load(source / "edge_index.npy").shape[1]
+        np.save(source / "edge_weight.npy", np.ones(num_edges, np.float32))
     process = start(source, tmp_path / "out")
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
