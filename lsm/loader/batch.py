@@ -144,6 +144,17 @@ class Batch:
     def __repr__(self) -> str:
         return shapes(self)
 
+    def __copy__(self) -> Batch:
+        return replace(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.find_edges is not None:
+            raise TypeError(
+                "a Batch stays in the process that sampled it, which finds its e_id; send or copy "
+                "batch.to_pyg()"
+            )
+        return self.__dict__
+
     @property
     def num_nodes(self) -> int:
         """Nodes of the batch, seeds included."""

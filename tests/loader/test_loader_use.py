@@ -112,6 +112,18 @@ def test_a_loader_that_is_sent_to_a_process_names_the_remedy(store, kind, send):
     assert pickle.loads(pickle.dumps(store)).num_nodes == store.num_nodes  # what it says of stores
 
 
+@pytest.mark.parametrize("send", [pickle.dumps, copy.deepcopy])
+def test_a_batch_is_sent_as_that_of_pyg(store, send):
+    with lsm.NeighborLoader(store, [2], "train", 8) as loader:
+        batch = next(iter(loader))
+    with pytest.raises(TypeError, match=r"a Batch stays in .*; send or copy batch.to_pyg\(\)"):
+        send(batch)
+    assert copy.copy(batch).e_id.equal(batch.e_id)
+    sent = pickle.loads(pickle.dumps(batch.to_pyg()))
+    assert torch.equal(sent.x, batch.x)
+    assert torch.equal(sent.e_id, batch.e_id)
+
+
 def test_numbers_of_numpy_are_epochs_too(store):
     with open_loader(store, shuffle=True) as loader:
         loader.set_epoch(np.int64(3))
