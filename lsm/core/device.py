@@ -71,11 +71,12 @@ def as_device(name: str, value: torch.device | str | int) -> torch.device:
     ValueError, with ``name``, for another."""
     try:
         device = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
+        is_known = device.type in ("cpu", "cuda")
     except (RuntimeError, TypeError):
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
+        is_known = False
+    if not is_known:
         raise ValueError(f"{name}: expected cpu, cuda or a GPU such as cuda:0, got {value!r}")
-    if device.type == "cuda" and device.index is None:
+    if str(device) == "cuda":
         current = torch.cuda.current_device() if torch.cuda.is_available() else 0
         return torch.device("cuda", current)
     return device
