@@ -252,6 +252,17 @@ def test_bad_input_is_named_and_nothing_is_left(tmp_path, change, message):
     assert list(tmp_path.iterdir()) == [source]
 
 
+@pytest.mark.parametrize("mask", [np.ones(300, np.uint8), np.array([5, 6])], ids=["0/1", "ids"])
+def test_a_mask_of_numbers_is_no_list_of_nodes(tmp_path, mask):
+    graph = random_graph()
+    graph["train_mask"] = mask
+    del graph["train_idx"]
+    source = save_npy(tmp_path / "graph", graph)
+    told = r"train_mask\.npy: expected a mask, bool \[300\], got .*astype\(bool\), and node ids as"
+    with pytest.raises(ValueError, match=told):
+        convert_npy(source, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -164,6 +164,11 @@ def write_split(writer: StoreWriter, name: str, ids: ArrayFile | None, state: np
             f"{ids.path}: expected node ids, integers [n], or a mask, bool [{len(state)}], "
             f"got {ids.dtype} {list(ids.shape)}"
         )
+    if ids.path.stem.endswith("_mask") and not is_mask:
+        raise ValueError(
+            f"{ids.path}: expected a mask, bool [{len(state)}], got {ids.dtype} {list(ids.shape)}; "
+            "save a mask of numbers as .astype(bool), and node ids as _idx.npy"
+        )
     num_ids = ids.num_rows
     if is_mask:
         num_ids = sum(int(np.count_nonzero(chunk)) for _, chunk in ids.chunks())
