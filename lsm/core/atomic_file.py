@@ -20,6 +20,12 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def half_written(folder: Path, name: str) -> list[Path]:
+    """The temporary files of replacing() for files ``name``, a pattern, in ``folder``: those that
+    killed processes have left, where no other process writes such files."""
+    return list(folder.glob(f".{name}.*.tmp"))
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """As replacing(), of a file that a user named. A link or a pipe, such as /dev/stdout, is

@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from lsm.core.atomic_file import write_bytes_atomic
+from lsm.core.atomic_file import half_written, write_bytes_atomic
 from lsm.core.versioned_json import read_versioned
 from lsm.embed.table.files import FILE_NAME
 from lsm.run.position import Position
@@ -100,9 +100,8 @@ def save_state(
     run_dir: Path, state: RunState, relations: Tensor | None, *, is_best: bool = False
 ) -> RunState:
     """Writes ``state`` with the table ``relations``, and removes tables that it does not name, and
-    files that a killed process left half written.
-    ``is_best``: its tables are the best so far. Returns the state with the name of the file. Raises
-    RuntimeError if there is no room."""
+    files that a killed process left half written. ``is_best``: its tables are the best so far.
+    Returns the state with the name of the file. Raises RuntimeError if there is no room."""
     named = None
     if relations is not None:
         at = state.position
@@ -142,6 +141,4 @@ def remove_run(run_dir: Path) -> None:
 
 
 def _half_written(run_dir: Path) -> list[Path]:
-    """The temporary files of processes that were killed while they wrote a checkpoint."""
-    names = "relations-*.bin", STATE_NAME
-    return [path for name in names for path in run_dir.glob(f".{name}.*.tmp")]
+    return [*half_written(run_dir, "relations-*.bin"), *half_written(run_dir, STATE_NAME)]

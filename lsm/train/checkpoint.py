@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lsm.config.schema import Config
-from lsm.core.atomic_file import write_bytes_atomic
+from lsm.core.atomic_file import half_written, write_bytes_atomic
 from lsm.data.format import files_digest, without_scores
 from lsm.run.fingerprint import contents_of, settings_of
 from lsm.run.position import Position
@@ -25,6 +25,7 @@ from lsm.train.row_sizes import feature_dims
 from lsm.train.setup import Setup
 
 SCHEMA_VERSION = 2
+_NAMES = "step-*.pt"
 
 # Options that earlier checkpoints do not name; those have the defaults.
 _LATER: dict[str, tuple[str, ...]] = {
@@ -97,7 +98,8 @@ def save(
     settings: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Writes a checkpoint of ``state`` and deletes all but the ``keep`` newest.
+    """Writes a checkpoint of ``state`` and deletes all but the ``keep`` newest, and those that a
+    killed process left half written.
 
     The file gets its name only once it is durable. Raises RuntimeError if it cannot be written.
     """
@@ -114,7 +116,7 @@ def save(
             "settings": settings,
         },
     )
-    for old in list_checkpoints(directory)[:-keep]:
+    for old in [*list_checkpoints(directory)[:-keep], *half_written(directory, _NAMES)]:
         old.unlink(missing_ok=True)
     return path
 
@@ -127,9 +129,10 @@ def write_atomic(path: Path, value: Any) -> None:
 
 
 def remove_all(directory: Path) -> int:
-    """Deletes every checkpoint in ``directory``. Returns their number."""
+    """Deletes every checkpoint in ``directory``, also half written ones. Returns the number of
+    whole ones."""
     old = list_checkpoints(directory)
-    for path in old:
+    for path in [*old, *half_written(directory, _NAMES)]:
         path.unlink(missing_ok=True)
     return len(old)
 

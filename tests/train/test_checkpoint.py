@@ -218,6 +218,14 @@ def test_never_starts_afresh_and_clears_the_directory(store, interrupted):
     assert len(losses(interrupted)) == 5
 
 
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_checkpoints_that_a_kill_left_half_written_are_removed(store, interrupted, resume):
+    folder = interrupted / "checkpoints"
+    (folder / ".step-000001-00000004.pt.4711.tmp").write_bytes(b"half")
+    train(config(store, interrupted, *STEPS, f"checkpoint.resume={resume}"))
+    assert sorted(path.name for path in folder.iterdir()) == names(interrupted)
+
+
 @pytest.mark.parametrize("keep_bytes", [0, 100, 0.5, -1])
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     store, interrupted, tmp_path, caplog, keep_bytes
