@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LINES = {"train": "--", "valid": "-", "test": ":"}
 """Line styles by split."""
-_COUNTS = {"", "secs", *COUNTERS}
+_COUNTS = {"", "secs", "num_edges", *COUNTERS}
 """Numbers of a split that are no metrics."""
 
 

@@ -12,6 +12,7 @@ from support.training import config, run_forked
 
 STEP = {"kind": "step", "epoch": 1, "iteration": 0, "loss": 2.0}
 EPOCH = {"kind": "epoch", "epoch": 1, "loss": 1.5, "valid_mrr": 0.25, "valid_secs": 1.0}
+EPOCH |= {"valid_num_edges": 400}
 
 
 def write_run(path, *records, end=""):
