@@ -15,6 +15,7 @@ from lsm.config.schema import Config
 from lsm.core.arguments import as_path
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.environment import World
+from lsm.embed.run_state import STATE_NAME
 from lsm.run.record import CONFIG_NAME, last_store
 from lsm.run.store import open_at
 from lsm.train import checkpoint
@@ -65,6 +66,11 @@ class SavedRun:
         if not (path / CONFIG_NAME).is_file():
             raise FileNotFoundError(
                 f"{path}: no run of `lsm train` (it has no {CONFIG_NAME}); give its run.dir"
+            )
+        if (path / STATE_NAME).is_file():
+            raise ValueError(
+                f"{path}: a run of `lsm embed train`, which has embeddings and no network; "
+                "`lsm embed export`, score and predict read it"
             )
         config = load_config(path / CONFIG_NAME)
         if not isinstance(store, GraphStore):

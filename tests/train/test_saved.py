@@ -68,6 +68,10 @@ def test_another_store_is_refused(run, store, tmp_path):
     ("damage", "message"),
     [
         (lambda run: (run / "config.yaml").unlink(), "no run of `lsm train`"),
+        (
+            lambda run: (run / "state.json").write_text("{}"),
+            "a run of `lsm embed train`, which has embeddings .* `lsm embed export`",
+        ),
         (lambda run: (run / "model.pt").write_bytes(b"PK"), "cannot be read"),
         (lambda run: torch.save({}, run / "model.pt"), "are not those of the model"),
     ],
