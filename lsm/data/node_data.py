@@ -130,7 +130,11 @@ class NodeData:
     def known_features(self) -> FeatureMeta:
         """The layout of the features. Raises ValueError without any."""
         if self.features is None:
-            raise ValueError(f"{self._store}: nodes of type {self.node_type} have no features")
+            raise ValueError(
+                f"{self._store}: nodes of type {self.node_type} have no features; make the "
+                "store with x (node_feat.npy), or train embeddings (`lsm embed train`), which "
+                "`lsm train` takes as data.features"
+            )
         return self.features
 
     def labels(self, in_memory: bool = False) -> torch.Tensor:

@@ -236,6 +236,15 @@ def test_rows_are_those_of_a_store(store):
         lsm.open_features(store, device="gpu")
 
 
+def test_a_graph_without_features_names_the_remedy(tmp_path):
+    graph = torch_geometric.data.Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    bare = lsm.GraphStore.from_pyg(graph, tmp_path / "bare")
+    told = r"node have no features; make the store with x \(node_feat.npy\), or .*data.features"
+    for opened in (lsm.open_features, lambda store: lsm.NeighborLoader(store, [2])):
+        with pytest.raises(ValueError, match=told):
+            opened(bare)
+
+
 def test_printing_shows_shapes_and_sizes(store):
     batch = first(store)
     nodes, edges = len(batch.n_id), batch.edge_index.size(1)
