@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 
+from lsm.core.limits import LONGEST_SECS
 from lsm.core.units import parse_bytes
 
 
@@ -30,6 +31,16 @@ def size(name: str, value: object) -> int:
         return parse_bytes(value)
     except ValueError as error:
         raise ValueError(f"{name}: {str(error).removeprefix('size: ')}") from None
+
+
+def seconds(name: str, value: object) -> float:
+    """``value``, if it is a time to wait. Raises ValueError, with ``name``, otherwise."""
+    secs = float(value) if isinstance(value, Real) else 0.0
+    if not 0 < secs <= LONGEST_SECS:
+        raise ValueError(
+            f"{name}: expected more than 0 seconds, at most {LONGEST_SECS:.0f}, got {value!r}"
+        )
+    return secs
 
 
 def as_path(name: str, value: object) -> Path:

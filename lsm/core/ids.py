@@ -16,7 +16,7 @@ def as_int64(ids: torch.Tensor) -> torch.Tensor:
     return ids.to(torch.int64) if is_integer else ids
 
 
-def as_tensor(name: str, values: Any) -> torch.Tensor:
+def tensor_of_integers(name: str, values: Any) -> torch.Tensor:
     """``values`` as a tensor: one, an array, or a sequence of numbers. An empty one of floats, as
     an empty list is, becomes int64. Raises ValueError, with ``name``, for others."""
     try:
@@ -30,7 +30,7 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
 def vector_of_ids(ids: Any) -> torch.Tensor:
     """``ids`` [N] of any integer type, a tensor or a sequence, contiguous, as int64. Raises
     ValueError for others."""
-    ids = as_int64(as_tensor("ids", ids))
+    ids = as_int64(tensor_of_integers("ids", ids))
     if ids.dim() != 1 or ids.dtype != torch.int64:
         raise ValueError(f"ids: expected [N] integers, got {list(ids.shape)} {ids.dtype}")
     return ids.contiguous()

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lsm.core.ids import as_int64, as_tensor
+from lsm.core.ids import as_int64, tensor_of_integers
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
 from lsm.graph.topology import Topology
@@ -129,7 +129,7 @@ def is_mask(input_nodes: InputNodes) -> bool:
     ids = _ids(input_nodes)
     return (
         not (ids is None or isinstance(ids, str))
-        and as_tensor("input_nodes", ids).dtype == torch.bool
+        and tensor_of_integers("input_nodes", ids).dtype == torch.bool
     )
 
 
@@ -158,7 +158,7 @@ def find_seed_times(
             raise ValueError(f"input_time: expected time_attr={TIME!r} with it")
         return None
     if given is not None:
-        given = as_int64(as_tensor("input_time", given))
+        given = as_int64(tensor_of_integers("input_time", given))
         if given.shape != nodes.shape or given.dtype != torch.int64:
             raise ValueError(
                 f"input_time: expected int64 [{len(nodes)}], one for each input node, got "

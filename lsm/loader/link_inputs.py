@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lsm.core.arguments import as_path
-from lsm.core.ids import as_int64, as_tensor
+from lsm.core.ids import as_int64, tensor_of_integers
 from lsm.data.format import SPLITS
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.make import known_edge_type, known_reverse
@@ -55,7 +55,11 @@ def find_links(
     if pairs is None:
         return chosen, edges.in_order(edges.ends(), dim=1), SPLITS[0]
     counts = (edges.num_sources, edges.num_destinations)
-    return chosen, _checked(as_int64(as_tensor("edge_label_index", pairs)), counts), SPLITS[0]
+    return (
+        chosen,
+        _checked(as_int64(tensor_of_integers("edge_label_index", pairs)), counts),
+        SPLITS[0],
+    )
 
 
 def find_edges(
@@ -72,7 +76,7 @@ def find_edges(
     edge_type, ends, split = find_links(store, given, splits)
     pairs = _parts(given)[1]
     labels = None if labels is None else torch.as_tensor(labels)
-    times = None if times is None else as_int64(as_tensor("edge_label_time", times))
+    times = None if times is None else as_int64(tensor_of_integers("edge_label_time", times))
     all_edges = store.edges(edge_type) if pairs is None else None
     if all_edges is not None and not all_edges.has_order:
         for name, values in (("edge_label", labels), ("edge_label_time", times)):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
-from lsm.core.arguments import size, whole_number
-from lsm.core.limits import LONGEST_SECS, MOST_THREADS
+from lsm.core.arguments import seconds, size, whole_number
+from lsm.core.limits import MOST_THREADS
 from lsm.features.row_source import RowSource
 from lsm.loader.batch import Batch
 from lsm.loader.dgl import to_item
@@ -29,17 +28,7 @@ def run_ahead(
         prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
     staging = size("staging_bytes", staging_bytes)
     window = None if window_bytes is None else size("window_bytes", window_bytes)
-    return RunAhead(prefetch, staging, num_threads, _seconds("timeout_secs", timeout_secs), window)
-
-
-def _seconds(name: str, value: object) -> float:
-    """``value``, if it is a time to wait. Raises ValueError, with ``name``, otherwise."""
-    seconds = float(value) if isinstance(value, Real) else 0.0
-    if not 0 < seconds <= LONGEST_SECS:
-        raise ValueError(
-            f"{name}: expected more than 0 seconds, at most {LONGEST_SECS:.0f}, got {value!r}"
-        )
-    return seconds
+    return RunAhead(prefetch, staging, num_threads, seconds("timeout_secs", timeout_secs), window)
 
 
 def check_features(features: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from lsm import native
 from lsm.core.arguments import whole_number
-from lsm.core.ids import as_int64, as_tensor
+from lsm.core.ids import as_int64, tensor_of_integers
 from lsm.sampler.name import BatchName
 
 _MAX_SEED = 2**64 - 1
@@ -170,7 +170,7 @@ def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> tor
         return torch.arange(store.num_nodes)
     if isinstance(input_nodes, str):
         return store.split(input_nodes)
-    nodes = as_int64(as_tensor("input_nodes", input_nodes))
+    nodes = as_int64(tensor_of_integers("input_nodes", input_nodes))
     if nodes.dtype == torch.bool:
         if list(nodes.shape) != [store.num_nodes]:
             raise ValueError(
