@@ -43,7 +43,6 @@ class Dot(Scorer):
         return (source * destination).sum(-1)
 
     def matrix(self, source: Tensor, destination: Tensor) -> Tensor:
-        """As Scorer.matrix()."""
         return source @ destination.t()
 
 
@@ -60,7 +59,6 @@ class DistMult(Scorer):
         return (source * self.weight * destination).sum(-1)
 
     def matrix(self, source: Tensor, destination: Tensor) -> Tensor:
-        """As Scorer.matrix()."""
         return (source * self.weight) @ destination.t()
 
 

@@ -138,7 +138,6 @@ class RGCN(RelationConvs):
         self.own = ModuleDict({name: nn.Linear(width, width) for name in node_types})
 
     def with_own(self, name: str, own: Tensor, sums: Tensor | None) -> Tensor:
-        """As RelationConvs.with_own()."""
         out: Tensor = self.own[name](own)
         return out if sums is None else sums + out
 

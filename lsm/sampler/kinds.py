@@ -43,7 +43,6 @@ class Neighbor(Kind):
     """Each node draws its neighbours independently."""
 
     def native(self) -> native.NeighborSampling:
-        """As Kind.native()."""
         from lsm import native  # a configuration is read without it
 
         return native.NeighborSampling()
@@ -63,7 +62,6 @@ class Labor(Kind):
     iteration."""
 
     def native(self) -> native.LaborSampling:
-        """As Kind.native()."""
         from lsm import native  # a configuration is read without it
 
         return native.LaborSampling(self.layer_dependency, self.batch_dependency)
@@ -81,7 +79,6 @@ class Ladies(Kind):
     already."""
 
     def native(self) -> native.LadiesSampling:
-        """As Kind.native()."""
         from lsm import native  # a configuration is read without it
 
         return native.LadiesSampling(self.debias)
@@ -91,7 +88,6 @@ class Ladies(Kind):
         return [10] * len(num_neighbors)
 
     def check(self, num_neighbors: Sequence[int]) -> None:
-        """As Kind.check()."""
         if min(num_neighbors) < 1:
             raise ValueError(
                 "sampler.num_neighbors: expected at least 1 node per hop for sampler.kind=ladies, "

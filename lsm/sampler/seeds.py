@@ -142,7 +142,6 @@ class NodeSeeds(SeedSource):
         self._nodes, self._times = nodes, times
 
     def epoch(self, epoch: int) -> Callable[[int], SeedBatch]:
-        """As SeedSource.epoch()."""
         return partial(self._at, epoch, self._order(epoch))
 
     def _at(self, epoch: int, order: torch.Tensor | None, iteration: int) -> SeedBatch:
