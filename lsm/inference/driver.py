@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,11 +35,11 @@ from lsm.inference.arrays import REMEDY, ArrayFile
 from lsm.inference.cut import cut
 from lsm.inference.network import Model, Network
 from lsm.inference.options import WORK, InferenceOptions, check_out
-from lsm.inference.outputs import Plan
+from lsm.inference.outputs import Plan, Step
 from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_parquet
 from lsm.inference.plan import plan_inference
 from lsm.inference.sampled import SampledNetwork, plan_sampled
-from lsm.inference.stage import Resources, SizedStage, Stage, TooLittleMemoryError, workers
+from lsm.inference.stage import Resources, TooLittleMemoryError, workers
 from lsm.inference.state import State
 from lsm.run.common_folder import require_common_folder
 from lsm.run.directory import RunDirectory
@@ -90,7 +90,7 @@ def enough_bytes(
     threads = options.num_threads or cores_per_rank(world)
     with torch.inference_mode(), workers(threads) as pool:
         plan = _Inference(model, store, Path(), options, world).plan(pool, threads)
-    return max(cast(SizedStage, each).enough_bytes for each in plan.stages)
+    return max(step.stage.enough_bytes for step in plan.steps)
 
 
 class _Inference:
@@ -148,7 +148,7 @@ class _Inference:
         state = State(self._out / WORK, self._world)
         done = state.start(self._facts(plan))
         if self._world.is_main:
-            last = max((n for n in range(len(plan.stages)) if done.is_sealed(n)), default=-1)
+            last = max((n for n in range(len(plan.steps)) if done.is_sealed(n)), default=-1)
             try:
                 self._create_files(plan, last)
             except OSError:
@@ -157,21 +157,19 @@ class _Inference:
                 raise
         collectives.barrier(self._world)
         self._num_bytes = torch.zeros(2, dtype=torch.float64)
-        for number, stage in enumerate(plan.stages):
+        for number, step in enumerate(plan.steps):
             if done.is_sealed(number):
                 continue
-            todo = done.todo(number, stage.num_units)
-            self._run_stage(stage, plan.written[number], todo, partial(state.add, number))
-            self._end_stage(plan, number)
+            todo = done.todo(number, step.stage.num_units)
+            self._run(step, todo, partial(state.add, number))
+            self._end(step)
             if self._world.is_main:
                 state.seal(number)
         return self._finish(plan, state.total().num_bad_rows)
 
-    def _run_stage(
-        self, stage: Stage, written: Sequence[ArrayFile], todo: np.ndarray, finish: Any
-    ) -> None:
-        """Makes this rank's part of the units ``todo``, which go to the files ``written``."""
-        world, shown = self._world, self._options.progress
+    def _run(self, step: Step, todo: np.ndarray, finish: Any) -> None:
+        """Makes this rank's part of the units ``todo``."""
+        world, shown, stage = self._world, self._options.progress, step.stage
         part = np.array_split(todo, world.size)[world.rank]
         with counting(stage.name, len(part), shown if world.is_main else False) as advance:
 
@@ -181,18 +179,18 @@ class _Inference:
 
             self._num_bytes[0] += stage.run(part, finished)
             share = len(part) / max(1, stage.num_units)
-            self._num_bytes[1] += share * sum(file.num_bytes for file in written)
+            self._num_bytes[1] += share * sum(file.num_bytes for file in step.written)
         for topology in self._topologies.values():
             native.check_mapped(topology.indptr)
             native.check_mapped(topology.indices)
 
-    def _end_stage(self, plan: Plan, number: int) -> None:
+    def _end(self, step: Step) -> None:
         """Makes the rows durable, and removes those that nothing needs any more."""
-        for file in plan.written[number]:
+        for file in step.written:
             file.sync()
         collectives.barrier(self._world)
         if self._world.is_main:
-            for file in plan.freed[number]:
+            for file in step.freed:
                 file.path.unlink(missing_ok=True)
 
     def _create_files(self, plan: Plan, last_sealed: int) -> None:
@@ -202,12 +200,12 @@ class _Inference:
         if self._is_parquet:
             needed += parquet_bytes(plan.outputs, self._store.nodes(self.network.node_type))
         held: dict[Path, ArrayFile] = {}
-        for number in range(len(plan.stages)):
-            for each in plan.written[number]:
+        for number, step in enumerate(plan.steps):
+            for each in step.written:
                 if each not in files and number > last_sealed:
                     held[each.path] = each
             most = max(most, sum(each.num_bytes for each in held.values()))
-            for each in plan.freed[number]:
+            for each in step.freed:
                 held.pop(each.path, None)
         there = sum(
             path.stat().st_blocks * 512 for path in (self._out / WORK).iterdir() if path.is_file()
@@ -215,8 +213,8 @@ class _Inference:
         free = shutil.disk_usage(self._out).free
         if needed + most - there > free:
             raise no_room(errno.ENOSPC, self._out, needed + most - there, free, REMEDY)
-        for number in range(last_sealed + 1, len(plan.stages)):
-            for each in plan.written[number]:
+        for step in plan.steps[last_sealed + 1 :]:
+            for each in step.written:
                 each.create()
 
     def _remove(self) -> None:

@@ -22,7 +22,7 @@ from lsm.graph.types import EdgeType
 from lsm.inference.arrays import runs_of
 from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, block_edges, make_block
 from lsm.inference.network import BlockLayer
-from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read
+from lsm.inference.stage import Finish, Resources, Sink, Stage, TooLittleMemoryError, bytes_read
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
@@ -44,7 +44,7 @@ class _Group:
     tickets: list[Ticket] = field(default_factory=list)
 
 
-class GatherStage:
+class GatherStage(Stage):
     """A layer for the nodes of one type, from rows on disk.
 
     Args:
@@ -68,14 +68,15 @@ class GatherStage:
         sink: Sink,
         wanted: Tensor | None,
         resources: Resources,
-        storage: Mapping[str, StorageOptions],
+        storage: StorageOptions,
         name: str,
     ) -> None:
         self.name, self.sink = name, sink
         self._layer, self._wanted, self._pool = layer, wanted, resources.pool
         self._topologies = {each: topologies[each] for each in layer.edge_types}
-        self._sources, self._num_nodes, self._storage = sources, num_nodes, storage
-        dims = [files.dim for files in sources.values()]
+        self._sources = {each: sources[each] for each in layer.source_types if each in sources}
+        self._num_nodes, self._storage = num_nodes, storage
+        dims = [files.dim for files in self._sources.values()]
         self._width = max([layer.width, layer.input_width, *dims])
         self._block_edges = block_edges(self._width, BLOCK_EDGES)
         self._bounds = block_bounds(
@@ -85,10 +86,9 @@ class GatherStage:
         self._divide(resources)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with ExitStack() as stack:
             storages = {
-                name: stack.enter_context(open_storage(files, self._storage[name]))
+                name: stack.enter_context(open_storage(files, self._storage))
                 for name, files in self._sources.items()
             }
             places = {

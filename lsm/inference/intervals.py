@@ -22,7 +22,7 @@ from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile, runs_of
 from lsm.inference.interval_memory import IntervalMemory, Needs, enough_with_reads, read_options
 from lsm.inference.reductions import Reduction, StreamedBatch
-from lsm.inference.stage import Finish, Resources, Sink, bytes_read, sum_over
+from lsm.inference.stage import Finish, Resources, Sink, Stage, bytes_read, sum_over
 from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
@@ -61,7 +61,7 @@ class Projected:
             self.own.write(first, own)
 
 
-class ProjectStage:
+class ProjectStage(Stage):
     """The first layer's rows of all nodes, from their features."""
 
     name = "features"
@@ -87,7 +87,6 @@ class ProjectStage:
         self._chunks = max(1, room // rows_bytes)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with open_storage(self._features, self._storage) as storage:
             for begin, end in runs_of(units):
                 first, last = begin * CHUNK_ROWS, min(end * CHUNK_ROWS, self._num_nodes)
@@ -108,7 +107,7 @@ class ProjectStage:
         sum_over(self._resources, work, range(0, len(rows), CHUNK_ROWS))
 
 
-class IntervalStage:
+class IntervalStage(Stage):
     """A layer of all nodes, from the rows that stream by.
 
     Args:
@@ -151,7 +150,6 @@ class IntervalStage:
         self.enough_bytes = self._memory.enough_bytes
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         division = self._memory.divide(units)
         with ExitStack() as stack:
             reads = self._memory.reads

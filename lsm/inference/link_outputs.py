@@ -16,12 +16,15 @@ from lsm import native
 from lsm.graph.types import EdgeType
 from lsm.inference.arrays import ArrayFile, runs_of
 from lsm.inference.pair_scores import LEAST_PAIRS, EndFiles, PairScorer
-from lsm.inference.stage import Finish, Resources, SizedStage
+from lsm.inference.stage import Finish, Resources, Stage
 from lsm.nn.link_models import LinkNetwork
-from lsm.nn.link_scorers import Scorer
 
 _PAIRS_AT_ONCE = 1 << 20
 _MOST_PAIRS = 1 << 25  # of a group, so that a kill loses little
+
+
+Arrays = Mapping[str, ArrayFile]
+"""Arrays by name."""
 
 
 class LinkOutputs(ABC):
@@ -53,18 +56,8 @@ class LinkOutputs(ABC):
         """The outputs in words and counts."""
 
     @abstractmethod
-    def stage(
-        self,
-        arrays: Mapping[str, ArrayFile],
-        rows: Mapping[str, ArrayFile],
-        resources: Resources,
-    ) -> SizedStage:
-        """The stage that makes the ``arrays`` of the ``rows`` of all nodes, by type."""
-
-    def ends(self, rows: Mapping[str, ArrayFile]) -> EndFiles:
-        """The ``rows``, by type, of sources and destinations."""
-        files = {name: file.feature_files for name, file in rows.items()}
-        return EndFiles(files[self.edge_type[0]], files[self.edge_type[2]])
+    def stage(self, arrays: Arrays, rows: EndFiles, resources: Resources) -> Stage:
+        """The stage that makes the ``arrays`` of the ``rows`` of all sources and destinations."""
 
 
 class LinkScores(LinkOutputs):
@@ -72,55 +65,39 @@ class LinkScores(LinkOutputs):
 
     def __init__(self, model: LinkNetwork, pairs: Tensor) -> None:
         """``pairs``: sources and destinations, [2, n] int64."""
-        self.edge_type, self._scorer, self._pairs = model.edge_type, model.scorer, pairs
+        self.edge_type, self.scorer, self.pairs = model.edge_type, model.scorer, pairs
 
     def wanted(self, num_nodes: Mapping[str, int]) -> dict[str, Tensor]:
-        """As LinkOutputs.wanted()."""
-        return marked(self._pairs, self.edge_type, num_nodes)
+        return marked(self.pairs, self.edge_type, num_nodes)
 
     def arrays(self, work: Path, num_nodes: Mapping[str, int]) -> dict[str, ArrayFile]:
-        """As LinkOutputs.arrays()."""
-        return {"scores": ArrayFile(work / "scores.npy", self._pairs.size(1), (), torch.float32)}
+        return {"scores": ArrayFile(work / "scores.npy", self.pairs.size(1), (), torch.float32)}
 
     @property
     def summary(self) -> dict[str, Any]:
-        """As LinkOutputs.summary."""
-        return {"edge_type": self.edge_type, "links": self._pairs.size(1)}
+        return {"edge_type": self.edge_type, "links": self.pairs.size(1)}
 
     def facts(self) -> dict[str, Any]:
-        """As LinkOutputs.facts()."""
-        return {"links": digest_of_pairs(self._pairs)}
+        return {"links": digest_of_pairs(self.pairs)}
 
-    def stage(
-        self,
-        arrays: Mapping[str, ArrayFile],
-        rows: Mapping[str, ArrayFile],
-        resources: Resources,
-    ) -> SizedStage:
-        """As LinkOutputs.stage()."""
-        return _ScoreStage(self._pairs, self._scorer, self.ends(rows), arrays["scores"], resources)
+    def stage(self, arrays: Arrays, rows: EndFiles, resources: Resources) -> Stage:
+        return _ScoreStage(self, arrays["scores"], rows, resources)
 
 
-class _ScoreStage:
+class _ScoreStage(Stage):
     """Scores of pairs, by units of as many as every budget has room for."""
 
     name = "links"
 
     def __init__(
-        self,
-        pairs: Tensor,
-        scorer: Scorer,
-        rows: EndFiles,
-        scores: ArrayFile,
-        resources: Resources,
+        self, links: LinkScores, scores: ArrayFile, rows: EndFiles, resources: Resources
     ) -> None:
-        self._pairs, self._rows, self._scores = pairs, rows, scores
-        self._scorer = PairScorer(scorer, rows, resources)
+        self._pairs, self._rows, self._scores = links.pairs, rows, scores
+        self._scorer = PairScorer(links.scorer, rows, resources)
         self.enough_bytes = self._scorer.enough_bytes
-        self.num_units = -(-pairs.size(1) // LEAST_PAIRS)
+        self.num_units = -(-links.pairs.size(1) // LEAST_PAIRS)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with self._rows as rows:
             most = min(self._scorer.most_pairs, _MOST_PAIRS) // LEAST_PAIRS
             for begin, end in groups_of(units, most):

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from lsm import native
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.link_outputs import LinkOutputs, digest_of_pairs, groups_of, marked
+from lsm.inference.link_outputs import Arrays, LinkOutputs, digest_of_pairs, groups_of, marked
 from lsm.inference.pair_scores import EndFiles, PairScorer, pairs_bytes
-from lsm.inference.stage import Finish, Resources, SizedStage, TooLittleMemoryError
+from lsm.inference.stage import Finish, Resources, Stage, TooLittleMemoryError
 from lsm.inference.top_targets import TILE_DESTINATIONS, TILE_SOURCES, tile_bytes, tile_scores
 from lsm.links.ranking import RankCounter, ranks_among, tie_tolerance
 from lsm.nn.link_models import LinkNetwork
-from lsm.nn.link_scorers import Scorer
 
 LeftOut = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Of links from sources to destinations, [n] int64 each: numbers of links, ascending, and ids that
@@ -35,76 +34,50 @@ class LinkRanks(LinkOutputs):
     ) -> None:
         """``links``: [2, n] int64. ``candidates``: destinations that each link's own is ranked
         among: [n, k] int64, or [k] for all links but those ``left_out``."""
-        self.edge_type, self._scorer = model.edge_type, model.scorer
-        self._links, self._candidates, self._left_out = links, candidates, left_out
+        self.edge_type, self.scorer = model.edge_type, model.scorer
+        self.links, self.candidates, self.left_out = links, candidates, left_out
 
     def wanted(self, num_nodes: Mapping[str, int]) -> dict[str, Tensor]:
-        """As LinkOutputs.wanted()."""
-        marks = marked(self._links, self.edge_type, num_nodes)
-        for some in self._candidates.view(-1).split(1 << 20):
+        marks = marked(self.links, self.edge_type, num_nodes)
+        for some in self.candidates.view(-1).split(1 << 20):
             marks[self.edge_type[2]][some] = True
         return marks
 
     def arrays(self, work: Path, num_nodes: Mapping[str, int]) -> dict[str, ArrayFile]:
-        """As LinkOutputs.arrays()."""
-        return {"ranks": ArrayFile(work / "ranks.npy", self._links.size(1), (), torch.float64)}
+        return {"ranks": ArrayFile(work / "ranks.npy", self.links.size(1), (), torch.float64)}
 
     @property
     def summary(self) -> dict[str, Any]:
-        """As LinkOutputs.summary."""
-        return {"edge_type": self.edge_type, "links": self._links.size(1)}
+        return {"edge_type": self.edge_type, "links": self.links.size(1)}
 
     def facts(self) -> dict[str, Any]:
-        """As LinkOutputs.facts()."""
-        candidates = digest_of_pairs(self._candidates.view(1, -1))
-        return {"links": digest_of_pairs(self._links), "candidates": candidates}
+        candidates = digest_of_pairs(self.candidates.view(1, -1))
+        return {"links": digest_of_pairs(self.links), "candidates": candidates}
 
-    def stage(
-        self,
-        arrays: Mapping[str, ArrayFile],
-        rows: Mapping[str, ArrayFile],
-        resources: Resources,
-    ) -> SizedStage:
-        """As LinkOutputs.stage()."""
-        ends, ranks = self.ends(rows), arrays["ranks"]
-        if self._candidates.dim() == 2:
-            return _GivenStage(self._links, self._candidates, self._scorer, ends, ranks, resources)
-        return _DrawnStage(
-            self._links,
-            self._candidates,
-            self._left_out,
-            self._scorer,
-            ends,
-            ranks,
-            resources,
-        )
+    def stage(self, arrays: Arrays, rows: EndFiles, resources: Resources) -> Stage:
+        kind = _GivenStage if self.candidates.dim() == 2 else _DrawnStage
+        return kind(self, arrays["ranks"], rows, resources)
 
 
-class _GivenStage:
+class _GivenStage(Stage):
     """Ranks of links that have candidates of their own, as scores of pairs."""
 
     name = "ranks"
 
     def __init__(
-        self,
-        links: Tensor,
-        candidates: Tensor,
-        scorer: Scorer,
-        rows: EndFiles,
-        ranks: ArrayFile,
-        resources: Resources,
+        self, ranked: LinkRanks, ranks: ArrayFile, rows: EndFiles, resources: Resources
     ) -> None:
-        self._links, self._candidates, self._rows, self._ranks = links, candidates, rows, ranks
-        self._width = 1 + candidates.size(1)
-        self._scorer = PairScorer(scorer, rows, resources)
+        self._links, self._candidates = ranked.links, ranked.candidates
+        self._rows, self._ranks = rows, ranks
+        self._width = 1 + ranked.candidates.size(1)
+        self._scorer = PairScorer(ranked.scorer, rows, resources)
         missing = pairs_bytes(max(0, self._width - self._scorer.most_pairs))
         self.enough_bytes = self._scorer.enough_bytes + pairs_bytes(self._width)
         if missing:
             raise TooLittleMemoryError("a link with its candidates", missing, "use fewer threads")
-        self.num_units = links.size(1)
+        self.num_units = ranked.links.size(1)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with self._rows as rows:
             for begin, end in groups_of(units, self._scorer.most_pairs // self._width):
                 sources, own = self._links[:, begin:end]
@@ -118,39 +91,32 @@ class _GivenStage:
             return rows.bytes_read
 
 
-class _DrawnStage:
+class _DrawnStage(Stage):
     """Ranks of links that share their candidates, by tiles of links and candidates."""
 
     name = "ranks"
 
     def __init__(
-        self,
-        links: Tensor,
-        candidates: Tensor,
-        left_out: LeftOut,
-        scorer: Scorer,
-        rows: EndFiles,
-        ranks: ArrayFile,
-        resources: Resources,
+        self, ranked: LinkRanks, ranks: ArrayFile, rows: EndFiles, resources: Resources
     ) -> None:
-        self._links, self._candidates, self._left_out = links, candidates, left_out
-        self._scorer, self._rows, self._ranks = scorer, rows, ranks
+        self._links, self._candidates = ranked.links, ranked.candidates
+        self._left_out, self._scorer = ranked.left_out, ranked.scorer
+        self._rows, self._ranks = rows, ranks
         self._pool = resources.pool
-        self.num_units = -(-links.size(1) // TILE_SOURCES)
-        at_work = resources.num_threads * tile_bytes(scorer, rows)
+        self.num_units = -(-ranked.links.size(1) // TILE_SOURCES)
+        at_work = resources.num_threads * tile_bytes(ranked.scorer, rows)
         unit = TILE_SOURCES * rows.sources.row_bytes * _LINK_COPIES
         tile = TILE_DESTINATIONS * rows.destinations.row_bytes
         half = (resources.free_bytes - at_work) // 2
         least = 2 * max(unit, 2 * tile)
         if 2 * half < least:
             raise TooLittleMemoryError(self.name, least - 2 * half, "use fewer threads")
-        self._own = PairScorer(scorer, rows, replace(resources, free_bytes=half))
+        self._own = PairScorer(ranked.scorer, rows, replace(resources, free_bytes=half))
         self.enough_bytes = at_work + max(least, 2 * self._own.enough_bytes) + 1
         self._group = min(half // 2 // unit or 1, max(1, self._own.most_pairs // TILE_SOURCES))
         self._block = max(1, half // 2 // tile) * TILE_DESTINATIONS
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with self._rows as rows:
             for begin, end in groups_of(units, self._group):
                 finish(begin, end, self._rank(begin, end, rows))

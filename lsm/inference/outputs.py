@@ -97,15 +97,21 @@ class Outputs:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A stage, the files that it writes, and those that nothing needs after it."""
+
+    stage: Stage
+    written: Sequence[ArrayFile]
+    freed: Sequence[ArrayFile] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The stages in their order. written, freed: by stage, the files that it writes, and those that
-    nothing needs after it."""
+    """The stages of a route, in their order, and the outputs."""
 
     route: str
-    stages: Sequence[Stage]
     outputs: Outputs
-    written: Sequence[Sequence[ArrayFile]]
-    freed: Sequence[Sequence[ArrayFile]]
+    steps: Sequence[Step]
 
 
 def outputs_of(

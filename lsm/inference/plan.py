@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,8 @@ from lsm.inference.intervals import IntervalStage, Projected, ProjectStage
 from lsm.inference.levels import Level, needed_levels, needed_nodes
 from lsm.inference.network import BlockLayer, Network
 from lsm.inference.options import InferenceOptions
-from lsm.inference.outputs import Outputs, Plan, counts, outputs_of
+from lsm.inference.outputs import Outputs, Plan, Step, counts, outputs_of
+from lsm.inference.pair_scores import EndFiles
 from lsm.inference.route_bytes import gather_moves_less
 from lsm.inference.stage import Resources, Sink, Stage
 from lsm.inference.streamed import Streamed
@@ -42,6 +43,34 @@ class _Job:
     outputs: Outputs
     levels: Sequence[Level]
     needed: Sequence[Mapping[str, Tensor]] | None
+
+    def sink(
+        self, number: int, node_type: str, rows: ArrayFile | None
+    ) -> tuple[Sink, list[ArrayFile]]:
+        """The places of the rows of a level: ``rows`` for the next stages, and the outputs that are
+        made of them; and all files there."""
+        network, outputs = self.network, self.outputs
+        files = [] if rows is None else [rows]
+        if node_type != network.node_type or outputs.of_links:
+            return Sink(rows), files
+        last, writers = len(network.layers), outputs.writers
+        if network.head is not None and "scores" in writers:
+            head = network.head
+            writers["scores"] = lambda ids, rows: outputs.write_scores(ids, head(rows))
+        at = {"embeddings": network.embedding_level}
+        files += [each for name, each in outputs.arrays.items() if at.get(name, last) == number]
+        used = [write for name, write in writers.items() if at.get(name, last) == number]
+        return Sink(rows, used), files
+
+    def plan(self, route: str, steps: list[Step], rows: Mapping[str, ArrayFile]) -> Plan:
+        """The plan of ``steps``, which end with the ``rows`` of the ends of links, by type."""
+        links = self.options.links
+        if links is not None:
+            files = {name: file.feature_files for name, file in rows.items()}
+            ends = EndFiles(files[links.edge_type[0]], files[links.edge_type[2]])
+            stage = links.stage(self.outputs.arrays, ends, self.resources)
+            steps = [*steps, Step(stage, [*self.outputs.arrays.values()], [*rows.values()])]
+        return Plan(route, self.outputs, steps)
 
 
 def plan_inference(
@@ -87,24 +116,20 @@ def plan_inference(
 
 def _plan_levels(route: str, job: _Job) -> Plan:
     """The maps of inputs, then each layer by type."""
-    network, store, topologies, options = job.network, job.store, job.topologies, job.options
-    resources, outputs, levels, work = job.resources, job.outputs, job.levels, job.work
+    store, topologies, options, resources = job.store, job.topologies, job.options, job.resources
     threads = native.ThreadPool(resources.num_threads if route == "intervals" else 1)
-    num_nodes = counts(store)
-    stages: list[Stage] = []
-    written: list[list[ArrayFile]] = []
-    freed: list[list[ArrayFile]] = []
-    before = _features(store)
-    from_store, held = True, list[ArrayFile]()
-    for place, level in enumerate(levels):
+    num_nodes, storage = counts(store), options.storage
+    steps: list[Step] = []
+    before, held = _features(store), list[ArrayFile]()
+    for place, level in enumerate(job.levels):
         made: dict[str, ArrayFile] = {}
-        is_last = place == len(levels) - 1
+        is_last = place == len(job.levels) - 1
         for name, layer in level.by_type.items():
             if not is_last or options.links is not None:
-                path = work / f"level-{level.number}.{len(made)}.rows"
+                path = job.work / f"level-{level.number}.{len(made)}.rows"
                 made[name] = _rows_file(path, num_nodes[name], layer.width)
-            writers = output_writers(network, outputs, level.number, name)
-            title, sink = _name(level.number, name, store), Sink(made.get(name), writers)
+            title = _name(level.number, name, store)
+            sink, files = job.sink(level.number, name, made.get(name))
             stage: Stage
             if route == "intervals" and layer.typed is not None:
                 stage = TypedIntervalStage(
@@ -122,71 +147,48 @@ def _plan_levels(route: str, job: _Job) -> Plan:
                 stage = GatherStage(
                     layer,
                     topologies,
-                    {each: before[each] for each in layer.source_types if each in before},
+                    before,
                     num_nodes,
                     sink,
                     None if job.needed is None else job.needed[place][name],
                     resources,
-                    _storage(options, before, from_store),
+                    storage,
                     title,
                 )
-            stages.append(stage)
-            own = [made[name]] if name in made else []
-            written.append([*own, *_arrays_of(network, outputs, level.number, name)])
-            freed.append([])
-        freed[-1] = held
-        held, from_store = [*made.values()], False
+            steps.append(Step(stage, files))
+        steps[-1] = replace(steps[-1], freed=held)
+        held, storage = [*made.values()], StorageOptions()  # for rows in files
         before = {name: file.feature_files for name, file in made.items()}
-    if options.links is not None:
-        stages.append(options.links.stage(outputs.arrays, made, resources))
-        written.append([*outputs.arrays.values()])
-        freed.append(held)
-    return Plan(route, stages, outputs, written, freed)
+    return job.plan(route, steps, made)
 
 
 def _plan_intervals(job: _Job) -> Plan:
     """The first layer's rows of the features, then each layer of a graph without types.
     Precondition: each layer has a form that streams."""
-    network, store, topologies, options = job.network, job.store, job.topologies, job.options
-    resources, outputs, levels, work = job.resources, job.outputs, job.levels, job.work
-    name = network.node_type
-    num_nodes = store.nodes(name).num_nodes
+    levels, resources, name = job.levels, job.resources, job.network.node_type
+    num_nodes = job.store.nodes(name).num_nodes
     threads = native.ThreadPool(resources.num_threads)
     rows = [
-        _projected(work / f"layer-{level.number}", num_nodes, level.by_type[name])
+        _projected(job.work / f"layer-{level.number}", num_nodes, level.by_type[name])
         for level in levels
     ]
-    ends: list[ArrayFile] = []  # the rows of both ends of links
-    if options.links is not None:
+    ends: dict[str, ArrayFile] = {}  # the rows of both ends of links
+    if job.options.links is not None:
         width = levels[-1].by_type[name].width
-        ends = [_rows_file(work / "ends.rows", num_nodes, width)]
-    features = store.nodes(name).feature_files
-    stages: list[Stage] = [ProjectStage(features, rows[0], resources, options.storage)]
-    written: list[list[ArrayFile]] = [rows[0].files]
-    for place, level in enumerate(levels):
-        made = rows[place + 1] if place + 1 < len(levels) else None
-        emitted = ends if made is None else []
-        sink = Sink(next(iter(emitted), None), output_writers(network, outputs, level.number, name))
-        stages.append(
-            IntervalStage(
-                level.number,
-                next(iter(topologies.values())),
-                rows[place],
-                level.by_type[name].after or _as_it_is,
-                made,
-                sink,
-                resources,
-                threads,
-            )
+        ends[name] = _rows_file(job.work / "ends.rows", num_nodes, width)
+    features = job.store.nodes(name).feature_files
+    project = ProjectStage(features, rows[0], resources, job.options.storage)
+    steps = [Step(project, rows[0].files)]
+    (topology,) = job.topologies.values()
+    for level, of_level, made in zip(levels, rows, [*rows[1:], None], strict=True):
+        sink, files = job.sink(level.number, name, ends.get(name) if made is None else None)
+        after = level.by_type[name].after or _as_it_is
+        stage = IntervalStage(
+            level.number, topology, of_level, after, made, sink, resources, threads
         )
-        files = emitted if made is None else made.files
-        written.append([*files, *_arrays_of(network, outputs, level.number, name)])
-    freed = [[], *(each.files for each in rows)]
-    if options.links is not None:
-        stages.append(options.links.stage(outputs.arrays, {name: ends[0]}, resources))
-        written.append([*outputs.arrays.values()])
-        freed.append(ends)
-    return Plan("intervals", stages, outputs, written, freed)
+        written = files if made is None else [*made.files, *files]
+        steps.append(Step(stage, written, of_level.files))
+    return job.plan("intervals", steps, ends)
 
 
 def _features(store: GraphStore) -> dict[str, FeatureFiles]:
@@ -215,40 +217,6 @@ def _rows_file(path: Path, num_nodes: int, width: int) -> ArrayFile:
 
 def _as_it_is(rows: Tensor) -> Tensor:
     return rows
-
-
-def output_writers(network: Network, outputs: Outputs, number: int, node_type: str) -> list:
-    """Functions that write the outputs made of the rows of a level."""
-    if node_type != network.node_type or outputs.of_links:
-        return []
-    writers = []
-    if number == network.embedding_level and "embeddings" in outputs.arrays:
-        writers.append(outputs.write_embeddings)
-    if number == len(network.layers) and outputs.has_scores:
-        head = network.head
-
-        def write_scores(ids: Tensor, rows: Tensor) -> int:
-            return outputs.write_scores(ids, rows if head is None else head(rows))
-
-        writers.append(write_scores)
-    return writers
-
-
-def _arrays_of(network: Network, outputs: Outputs, number: int, node_type: str) -> list[ArrayFile]:
-    """The outputs that are made of the rows of a level."""
-    if node_type != network.node_type or outputs.of_links:
-        return []
-    names = ["embeddings"] if number == network.embedding_level else []
-    names += ["scores", "predictions"] if number == len(network.layers) else []
-    return [outputs.arrays[name] for name in names if name in outputs.arrays]
-
-
-def _storage(
-    options: InferenceOptions, sources: Mapping[str, FeatureFiles], from_store: bool
-) -> dict[str, StorageOptions]:
-    """Options of reading, by type: those given for features, the default ones for rows in files."""
-    used = options.storage if from_store else StorageOptions()
-    return dict.fromkeys(sources, used)
 
 
 def _name(number: int, node_type: str, store: GraphStore) -> str:

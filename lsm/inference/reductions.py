@@ -54,15 +54,12 @@ class ElementWise(Reduction):
     name: Literal["sum", "max"]
 
     def width(self, width: int) -> int:
-        """As Reduction.width()."""
         return width
 
     def start(self, count: int, width: int) -> Tensor:
-        """As Reduction.start()."""
         return torch.full((count, width), 0.0 if self.name == "sum" else -torch.inf)
 
     def add(self, batch: StreamedBatch, own: Tensor | None, reduced: Tensor) -> None:
-        """As Reduction.add()."""
         kind = getattr(native.Reduction, self.name)
         batch.edges.reduce(batch.threads, batch.number, batch.rows, kind, reduced)
 
@@ -85,17 +82,14 @@ class Attention(Reduction):
         return width if len(self.weights) else width - self.heads
 
     def width(self, width: int) -> int:
-        """As Reduction.width()."""
         return self.num_values(width) + 2 * self.heads
 
     def start(self, count: int, width: int) -> Tensor:
-        """As Reduction.start()."""
         rows, num_values = torch.zeros(count, self.width(width)), self.num_values(width)
         rows[:, num_values : num_values + self.heads] = -torch.inf
         return rows
 
     def add(self, batch: StreamedBatch, own: Tensor | None, reduced: Tensor) -> None:
-        """As Reduction.add()."""
         assert own is not None, "takes_own"
         weights = self.weights
         batch.edges.attend(

@@ -23,8 +23,8 @@ from lsm.data.graph_store import GraphStore
 from lsm.inference.cut import end_of
 from lsm.inference.network import Model
 from lsm.inference.options import InferenceOptions, Sampled
-from lsm.inference.outputs import Outputs, Plan, outputs_of
-from lsm.inference.stage import Finish, Resources, TooLittleMemoryError
+from lsm.inference.outputs import Outputs, Plan, Step, outputs_of
+from lsm.inference.stage import Finish, Resources, Stage, TooLittleMemoryError
 from lsm.loader.batch import Batch
 from lsm.loader.inputs import (
     find_seed_times,
@@ -118,10 +118,10 @@ def plan_sampled(
     """The one stage of the route: all batches."""
     outputs = outputs_of(network.widths, store, network.node_type, options, work)
     stage = SampledStage(network, store, sampled, outputs, options, resources)
-    return Plan("sampled", [stage], outputs, [[*outputs.arrays.values()]], [[]])
+    return Plan("sampled", outputs, [Step(stage, [*outputs.arrays.values()])])
 
 
-class SampledStage:
+class SampledStage(Stage):
     """The outputs of all nodes by batches of seeds.
 
     Args:
@@ -188,7 +188,6 @@ class SampledStage:
         self._staging_bytes = max(1, min(left - each, _MOST_AHEAD * rows))
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         seeds = self._seeds(units)
         rows = self._batches.open_rows(self._store, None, self._storage, seeds)
         policy = run_ahead(_MOST_AHEAD, self._staging_bytes, 1, _TIMEOUT_SECS, None)

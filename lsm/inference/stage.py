@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -44,24 +44,22 @@ class TooLittleMemoryError(ValueError):
         self.what, self.missing, self.remedy = what, missing, remedy
 
 
-class Stage(Protocol):
-    """Some rows of all nodes of a type, made by units of fixed size."""
+class Stage(ABC):
+    """Some rows of all nodes of a type, made by units of fixed size. Its constructor and run()
+    raise TooLittleMemoryError.
+
+    name: for messages and bars. num_units: number of units. enough_bytes: memory next to the
+    process itself with which they do not.
+    """
 
     name: str
     num_units: int
+    enough_bytes: int
 
+    @abstractmethod
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """Makes the rows of ``units`` [n] int64, ascending. Returns the bytes read from storage.
         Raises OSError, ValueError."""
-
-
-class SizedStage(Stage, Protocol):
-    """A stage of rows of nodes. Its constructor and run() raise TooLittleMemoryError.
-
-    enough_bytes: memory next to the process itself with which they do not.
-    """
-
-    enough_bytes: int
 
 
 @dataclass(frozen=True)

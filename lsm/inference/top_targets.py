@@ -18,9 +18,9 @@ from torch.nn import functional
 from lsm import native
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.link_outputs import LinkOutputs, groups_of
+from lsm.inference.link_outputs import Arrays, LinkOutputs, groups_of
 from lsm.inference.pair_scores import EndFiles
-from lsm.inference.stage import Finish, Resources, SizedStage, TooLittleMemoryError
+from lsm.inference.stage import Finish, Resources, Stage, TooLittleMemoryError
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import DistMult, Dot, Scorer
 
@@ -49,56 +49,38 @@ class TopTargets(LinkOutputs):
         """``sources``: ids [n] int64; None: all. ``known``: edges whose destinations are no targets
         of their sources; then a source is no target of its own either. None: all nodes are
         targets."""
-        self.edge_type, self._scorer = model.edge_type, model.scorer
+        self.edge_type, self.scorer = model.edge_type, model.scorer
         self.selection = None if sources is None else torch.unique(sources)
-        self._k, self._known = k, known
+        self.k, self.known = k, known
 
     def wanted(self, num_nodes: Mapping[str, int]) -> dict[str, Tensor]:
-        """As LinkOutputs.wanted()."""
         source, _, destination = self.edge_type
         marks = {source: torch.zeros(num_nodes[source], dtype=torch.bool)}
         marks[source][slice(None) if self.selection is None else self.selection] = True
         return marks | {destination: torch.ones(num_nodes[destination], dtype=torch.bool)}
 
     def arrays(self, work: Path, num_nodes: Mapping[str, int]) -> dict[str, ArrayFile]:
-        """As LinkOutputs.arrays()."""
         most, destination = num_nodes[self.edge_type[2]], self.edge_type[2]
-        if not 1 <= self._k <= most:
+        if not 1 <= self.k <= most:
             raise ValueError(
-                f"--top-k: expected 1 to {most}, the nodes of type {destination}, got {self._k}"
+                f"--top-k: expected 1 to {most}, the nodes of type {destination}, got {self.k}"
             )
         count = num_nodes[self.edge_type[0]] if self.selection is None else len(self.selection)
         kinds = {"targets": torch.int64, "scores": torch.float32}
         return {
-            name: ArrayFile(work / f"{name}.npy", count, (self._k,), kind)
+            name: ArrayFile(work / f"{name}.npy", count, (self.k,), kind)
             for name, kind in kinds.items()
         }
 
     @property
     def summary(self) -> dict[str, Any]:
-        """As LinkOutputs.summary."""
-        return {"edge_type": self.edge_type, "top_k": self._k}
+        return {"edge_type": self.edge_type, "top_k": self.k}
 
     def facts(self) -> dict[str, Any]:
-        """As LinkOutputs.facts()."""
-        return {"top-k": self._k, "known edges": "targets" if self._known is None else "no targets"}
+        return {"top-k": self.k, "known edges": "targets" if self.known is None else "no targets"}
 
-    def stage(
-        self,
-        arrays: Mapping[str, ArrayFile],
-        rows: Mapping[str, ArrayFile],
-        resources: Resources,
-    ) -> SizedStage:
-        """As LinkOutputs.stage()."""
-        return _TopStage(
-            self.selection,
-            self._known,
-            self.edge_type[0] == self.edge_type[2],
-            self._scorer,
-            self.ends(rows),
-            arrays,
-            resources,
-        )
+    def stage(self, arrays: Arrays, rows: EndFiles, resources: Resources) -> Stage:
+        return _TopStage(self, arrays, rows, resources)
 
 
 class Best:
@@ -142,27 +124,19 @@ class Best:
         self.ids = torch.cat([self.ids, ids], 1).gather(1, order[:, :k])
 
 
-class _TopStage:
+class _TopStage(Stage):
     """The best targets, by units of some sources."""
 
     name = "best targets"
 
     def __init__(
-        self,
-        sources: Tensor | None,
-        known: Sequence[Topology] | None,
-        has_self: bool,
-        scorer: Scorer,
-        rows: EndFiles,
-        arrays: Mapping[str, ArrayFile],
-        resources: Resources,
+        self, best: TopTargets, arrays: Arrays, rows: EndFiles, resources: Resources
     ) -> None:
-        """``has_self``: sources are among the destinations."""
-        self._sources, self._known, self._has_self = sources, known, has_self
-        self._scorer, self._rows, self._arrays = scorer, rows, arrays
+        self._sources, self._known, self._k = best.selection, best.known, best.k
+        self._has_self = best.edge_type[0] == best.edge_type[2]
+        self._scorer, self._rows, self._arrays = best.scorer, rows, arrays
         self._pool, self._threads = resources.pool, resources.num_threads
         self._num_sources = arrays["targets"].num_rows
-        (self._k,) = arrays["targets"].shape
         self.num_units = -(-self._num_sources // TILE_SOURCES)
         self._divide(resources.free_bytes)
 
@@ -184,7 +158,6 @@ class _TopStage:
         self._block_rows = min(half // 2, _MOST_BLOCK_BYTES) // tile * TILE_DESTINATIONS
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with self._rows as rows:
             for begin, end in groups_of(units, self._group):
                 finish(begin, end, self._rank(begin, end, rows))

@@ -24,7 +24,7 @@ from lsm.graph.types import EdgeType
 from lsm.inference.interval_memory import IntervalMemory, Needs
 from lsm.inference.intervals import CHUNK_ROWS, stream_rows
 from lsm.inference.reductions import StreamedBatch
-from lsm.inference.stage import Finish, Resources, Sink, bytes_read
+from lsm.inference.stage import Finish, Resources, Sink, Stage, bytes_read
 from lsm.inference.streamed import Streamed, TypedStreamed
 from lsm.storage.engine import Storage
 from lsm.storage.open import open_storage
@@ -47,7 +47,7 @@ class _Interval:
             yield slice(at, min(at + CHUNK_ROWS, len(self.own)))
 
 
-class TypedIntervalStage:
+class TypedIntervalStage(Stage):
     """A layer of all nodes of a type, from the rows that stream by.
 
     Args:
@@ -95,7 +95,6 @@ class TypedIntervalStage:
         self.enough_bytes = self._memory.enough_bytes
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
-        """As Stage.run()."""
         with ExitStack() as stack:
             opened = {
                 name: stack.enter_context(open_storage(files, self._memory.reads))
