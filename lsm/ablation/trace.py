@@ -13,6 +13,7 @@ import torch
 
 from lsm import native
 from lsm.comm.owners import OwnerHash, owners
+from lsm.core.atomic_file import writing
 
 _REQUIRED = ("ids", "offsets", "num_nodes", "num_ranks")
 
@@ -79,9 +80,8 @@ class Trace:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace to ``path`` atomically. Raises RuntimeError if there is no room for
-        it."""
-        path = Path(path)
+        """Writes the trace to ``path`` atomically. Raises OSError, which names it, if it cannot be
+        written."""
         arrays: dict[str, Any] = {
             "ids": self.ids,
             "offsets": self.offsets,
@@ -90,17 +90,8 @@ class Trace:
         }
         if self.static_score is not None:
             arrays["static_score"] = self.static_score
-        partial = path.with_name(f".{path.name}.tmp")
-        try:
-            with open(partial, "wb") as file:
-                np.savez(file, **arrays)
-            partial.replace(path)
-        except OSError as error:
-            raise RuntimeError(
-                f"cannot write {path} ({error.strerror}); make room there, or choose another file"
-            ) from error
-        finally:
-            partial.unlink(missing_ok=True)
+        with writing(Path(path)) as partial, open(partial, "wb") as file:
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

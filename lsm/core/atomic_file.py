@@ -20,6 +20,15 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def sync_directory(path: Path) -> None:
+    """Makes renames and new names in ``path`` durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def half_written(folder: Path, name: str) -> list[Path]:
     """The temporary files of replacing() for files ``name``, a pattern, in ``folder``: those that
     killed processes have left, where no other process writes such files."""
@@ -51,11 +60,7 @@ def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the rename itself
-        finally:
-            os.close(descriptor)
+        sync_directory(path.parent)
     except OSError as error:
         raise RuntimeError(
             f"run.dir: cannot write {path} ({error.strerror}); make room there, and the same "

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from lsm.core.atomic_file import replacing, sync_directory
 from lsm.core.versioned_json import read_versioned
 
 SCHEMA_VERSION = 1
@@ -221,26 +222,11 @@ def is_temporary(path: Path, kind: str = "tmp") -> bool:
 
 def write_meta(path: Path, meta: BaseModel) -> None:
     """Replaces ``path`` (a ``meta.json``) atomically and durably."""
-    partial = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(json.dumps(meta.model_dump(), indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
+        file.write(json.dumps(meta.model_dump(), indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes renames and new names in ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def read_meta(store: Path) -> StoreMeta:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import torch
 
 from lsm.core.arguments import as_path
+from lsm.core.atomic_file import sync_directory
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.edge_data import EdgeData
@@ -404,7 +405,7 @@ class GraphStore:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        layout.sync_directory(target.parent)
+        sync_directory(target.parent)
         self.meta.files[file] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)
         with explaining_no_room(self.path / layout.META, 0, _FREE_SPACE):
             layout.write_meta(self.path / layout.META, self.meta)

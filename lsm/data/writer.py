@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lsm.core.arguments import option
+from lsm.core.atomic_file import sync_directory
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.links.format import LinksMeta
@@ -122,7 +123,7 @@ class StoreWriter:
             sink.close()
             meta.files[name] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)
         for directory in {path.parent for path in self._directory.rglob("*")}:
-            layout.sync_directory(directory)
+            sync_directory(directory)
         with explaining_no_room(self.out, 0):
             layout.write_meta(self._directory / layout.META, meta)
         with _signals_wait():
@@ -140,7 +141,7 @@ class StoreWriter:
             if old.exists():
                 os.rename(old, self.out)
             raise
-        layout.sync_directory(self.out.parent)
+        sync_directory(self.out.parent)
         shutil.rmtree(old, ignore_errors=True)
 
     def _check_out(self) -> None:

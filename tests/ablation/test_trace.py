@@ -252,7 +252,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch
 
     trace = Trace(np.arange(3), np.array([0, 3]), num_nodes=3, num_ranks=1)
     monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(RuntimeError, match=r"cannot write .*t\.npz \(No space left on device\)"):
+    with pytest.raises(OSError, match=r"cannot write .*t\.npz \(No space left on device\)"):
         trace.save(tmp_path / "t.npz")
     assert list(tmp_path.iterdir()) == []
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from lsm.core.atomic_file import sync_directory
 from lsm.core.progress import counting
-from lsm.data.format import sync_directory
 from lsm.data.names import escaped, write_names
 from lsm.data.sink import FileSink, no_room
 from lsm.embed.use.embeddings import Embeddings
