@@ -169,12 +169,17 @@ def memory_errors(doing: str) -> Iterator[None]:
             "checkpoint resumes"
         ) from error
     except RuntimeError as error:
-        if _HOST_ALLOCATOR not in str(error):
+        if not is_out_of_memory(error):
             raise
         raise RuntimeError(
             f"the host ran out of memory {doing}; {OUT_OF_MEMORY_REMEDY}; the last checkpoint "
             "resumes"
         ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for an error of too little memory of the host."""
+    return isinstance(error, MemoryError) or _HOST_ALLOCATOR in str(error)
 
 
 def current(device: torch.device) -> AbstractContextManager[None]:

@@ -9,18 +9,21 @@ which training continues.
 from __future__ import annotations
 
 import io
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from lsm.config.schema import Config
 from lsm.core.atomic_file import half_written, write_bytes_atomic
+from lsm.core.device import is_out_of_memory, memory_errors
 from lsm.data.format import files_digest, without_scores
 from lsm.run.fingerprint import contents_of, settings_of
 from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
+from lsm.train.checkpoint_files import place_of
 from lsm.train.row_sizes import feature_dims
 from lsm.train.setup import Setup
 
@@ -137,6 +140,17 @@ def remove_all(directory: Path) -> int:
     return len(old)
 
 
+def remove_later(directory: Path, position: Position) -> int:
+    """Deletes the checkpoints in ``directory`` that are later than ``position``, from which a run
+    goes on: damaged ones, and those of a run that it replaces. Else they would count among the
+    newest. Returns their number."""
+    at = (position.epoch, position.iteration)
+    later = [path for path in list_checkpoints(directory) if place_of(path) > at]
+    for path in later:
+        path.unlink(missing_ok=True)
+    return len(later)
+
+
 def load(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint. Raises FileNotFoundError; DamagedError if its bytes cannot be
     read; ValueError, which names the file, for another schema."""
@@ -155,13 +169,31 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> Any:
-    """The value in a file of ``write_atomic``. Raises DamagedError if its bytes cannot be read."""
+    """The value in a file of ``write_atomic``. Raises DamagedError if its bytes are not those that
+    were written, OSError if the file cannot be opened, RuntimeError if memory is too small."""
     try:
-        return torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:  # torch raises many types here; each means an unreadable file
-        raise DamagedError(
-            f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint"
-        ) from error
+        file = open(path, "rb")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise OSError(error.errno, f"checkpoint {path} cannot be read ({error.strerror})") from None
+    with file, memory_errors(f"while reading the checkpoint {path}"):
+        try:
+            _check_sums(file)
+            return torch.load(path, weights_only=True, map_location="cpu")
+        except Exception as error:  # torch raises many types here; the others mean damage
+            if is_out_of_memory(error):
+                raise
+            raise DamagedError(
+                f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint"
+            ) from error
+
+
+def _check_sums(file: BinaryIO) -> None:
+    """Raises ValueError or zipfile.BadZipFile unless every part of a file of torch.save() has its
+    CRC-32, which torch.load() does not compare."""
+    with zipfile.ZipFile(file) as parts:
+        damaged = parts.testzip()
+    if damaged is not None:
+        raise ValueError(f"the checksum of {damaged} differs")
 
 
 def _of_version_1(content: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,9 @@ def _read(job: Job) -> dict[str, Any] | None:
         if finished and (position.stopped_early or position.epoch >= job.config.train.epochs):
             raise finished_run(job.run_dir, position)
         logger.info("continuing from %s (%s)", path, position)
+        num_later = checkpoint.remove_later(job.checkpoint_dir, position)
+        if num_later:
+            logger.info("%s: removed %d later checkpoints", job.checkpoint_dir, num_later)
     else:
         checkpoint.remove_all(job.checkpoint_dir)
     (job.run_dir / MODEL_NAME).unlink(missing_ok=True)  # the checkpoints have better ones

@@ -245,6 +245,76 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     assert losses(interrupted) == losses(tmp_path / "whole")
 
 
+def flip_a_bit_of_weights(path):
+    """Changes one number, as a disk or memory may; the file stays a checkpoint for torch."""
+    content = bytearray(path.read_bytes())
+    weights = torch.load(path)["model"]
+    first = next(iter(weights.values())).numpy().tobytes()
+    content[content.index(first) + 3] ^= 1
+    path.write_bytes(content)
+    assert not all(map(torch.equal, weights.values(), torch.load(path)["model"].values()))
+
+
+def test_a_flipped_bit_is_damage(store, interrupted, tmp_path):
+    newest = checkpoint.list_checkpoints(interrupted / "checkpoints")[-1]
+    flip_a_bit_of_weights(newest)
+    with pytest.raises(checkpoint.DamagedError, match="truncated, damaged or not a checkpoint"):
+        checkpoint.load(newest)
+    train(config(store, interrupted, *STEPS))
+    train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+
+
+def test_a_model_with_a_flipped_bit_is_refused(store, tmp_path):
+    train(config(store, tmp_path, "train.epochs=1"))
+    content = bytearray((tmp_path / "model.pt").read_bytes())
+    first = next(iter(torch.load(tmp_path / "model.pt").values())).numpy().tobytes()
+    content[content.index(first)] ^= 1
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.pt cannot be read: it is truncated, damaged"):
+        lsm.load_model(tmp_path)
+
+
+def test_a_damaged_newest_checkpoint_is_not_kept_in_place_of_new_ones(store, interrupted, tmp_path):
+    """Its position is later than that of the first checkpoints after it."""
+    newest = checkpoint.list_checkpoints(interrupted / "checkpoints")[-1]
+    assert newest.name == "step-000001-00000003.pt"
+    flip_a_bit_of_weights(newest)
+    settings = ("storage.engine=posix", "checkpoint.every_steps=1", "checkpoint.keep=1")
+    killed = run_forked(
+        CRASH_AT, "kill", 0, 1, 2, "base", *overrides(store, interrupted, *settings)
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert names(interrupted) == ["step-000001-00000002.pt"]
+    train(config(store, interrupted, *STEPS))
+    train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+
+
+def test_an_earlier_checkpoint_that_is_named_replaces_the_later_ones(store, interrupted, tmp_path):
+    """Else a kill before the next checkpoint would continue from one whose metrics are gone."""
+    first = checkpoint.list_checkpoints(interrupted / "checkpoints")[0]
+    assert first.name == "step-000001-00000000.pt"
+    named = (*STEPS, f"checkpoint.resume={first}")
+    killed = run_forked(CRASH_AT, "kill", 0, 1, 0, "base", *overrides(store, interrupted, *named))
+    assert killed.returncode == -signal.SIGKILL
+    assert names(interrupted) == [first.name]
+    train(config(store, interrupted, *STEPS))
+    train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_not_taken_for_damaged(interrupted, monkeypatch):
+    newest = checkpoint.list_checkpoints(interrupted / "checkpoints")[-1]
+
+    def refuse(*_arguments, **_named):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(OSError, match=r"checkpoint .* cannot be read \(Permission denied\)"):
+        checkpoint.load(newest)
+
+
 def test_damaged_checkpoints_only_are_one_clear_error(store, interrupted):
     found = checkpoint.list_checkpoints(interrupted / "checkpoints")
     for path in found:
