@@ -20,7 +20,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import Block
 from lsm.inference.convs import Conv, block_conv
-from lsm.inference.network import BlockLayer, Model, Network
+from lsm.inference.network import BlockLayer, Model, Network, as_it_is
 from lsm.inference.options import InferenceOptions
 from lsm.inference.streamed import stream_conv
 from lsm.inference.trial import MakeLayer, try_layer
@@ -96,9 +96,9 @@ def _scored(network: Network, ends: Sequence[str]) -> Network:
     last, head = {name: network.layers[-1][name] for name in ends}, network.head
     if head is not None:
         for name, layer in last.items():
-            compute, typed = partial(_headed, head, layer.compute), layer.typed
+            compute, typed = _headed(head, layer.compute), layer.typed
             if typed is not None:
-                typed = replace(typed, finish=partial(_headed_rows, head, typed.finish))
+                typed = replace(typed, finish=_headed(head, typed.finish))
             last[name] = replace(layer, width=network.num_scores, compute=compute, typed=typed)
     layers = [*network.layers[:-1], last]
     return replace(network, node_type=ends[-1], layers=layers, head=None, num_scores=0)
@@ -113,17 +113,10 @@ def end_of(model: LinkNetwork, node_type: str | None) -> str:
     return name
 
 
-def _headed(head: Callable[[Tensor], Tensor], compute: Conv, block: Block) -> Tensor:
-    return head(compute(block))
-
-
-def _headed_rows(
-    head: Callable[[Tensor], Tensor],
-    finish: Callable[[Tensor, Tensor | None], Tensor],
-    own: Tensor,
-    sums: Tensor | None,
-) -> Tensor:
-    return head(finish(own, sums))
+def _headed(
+    head: Callable[[Tensor], Tensor], rows_of: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    return lambda *arguments: head(rows_of(*arguments))
 
 
 def _check_values(store: GraphStore) -> None:
@@ -150,25 +143,25 @@ def _layers_of(model: Model) -> list[MakeLayer]:
     if isinstance(model, SampledGNN):
         last = len(model.convs) - 1
         return [
-            _ConvLayer(conv, _as_it_is if number == last else torch.relu)
+            _ConvLayer(conv, as_it_is if number == last else torch.relu)
             for number, conv in enumerate(model.convs)
         ]
     if isinstance(model, BasicGNN):
         _check_jumps(model)
         after = copy.copy(model)  # with its norms and activations, and no convolutions
-        after._modules = {**model._modules, "convs": [_first] * model.num_layers}
+        convs = [lambda rows, _edge_index: rows] * model.num_layers
+        after._modules = {**model._modules, "convs": convs}
         return [
             _ConvLayer(conv, partial(_after_conv, after, number))
             for number, conv in enumerate(model.convs)
         ]
-    num_layers: Any = getattr(model, "num_layers", None)
-    if hasattr(model, "inference_per_layer") and isinstance(num_layers, int):
-        return [
-            partial(_opaque, partial(_per_layer, model, number)) for number in range(num_layers)
-        ]
+    own: Any = model
+    if hasattr(own, "inference_per_layer") and isinstance(getattr(own, "num_layers", None), int):
+        layers = [partial(own.inference_per_layer, number) for number in range(own.num_layers)]
+        return [partial(_opaque, layer) for layer in layers]
     if isinstance(model, Sequence | nn.ModuleList) and len(model):
         return [
-            _ConvLayer(layer, _as_it_is)
+            _ConvLayer(layer, as_it_is)
             if isinstance(layer, MessagePassing)
             else partial(_opaque, _cut_to_destinations(layer))
             for layer in model
@@ -217,18 +210,6 @@ def _cut_to_destinations(layer: Callable[..., Tensor]) -> Callable[[Tensor, Tens
     return lambda x, edge_index, num_dst: layer(x, edge_index)[:num_dst]
 
 
-def _per_layer(model: Any, number: int, x: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
-    return model.inference_per_layer(number, x, edge_index, num_dst)
-
-
 def _after_conv(model: BasicGNN, number: int, rows: Tensor) -> Tensor:
     """The rows of a layer from those of its convolution."""
     return model.inference_per_layer(number, rows, None, len(rows))
-
-
-def _first(rows: Tensor, _edge_index: None) -> Tensor:
-    return rows
-
-
-def _as_it_is(rows: Tensor) -> Tensor:
-    return rows

@@ -266,7 +266,7 @@ class _Inference:
             if self._is_parquet:
                 write_parquet(folder, outputs, self._store.nodes(network.node_type))
             else:
-                outputs.move(folder, [*outputs.arrays])
+                outputs.move(folder)
                 if outputs.selection is not None:
                     np.save(folder / "nodes.npy", outputs.selection.numpy())
             write_bytes_atomic(self._out / SUMMARY, (json.dumps(summary, indent=1) + "\n").encode())

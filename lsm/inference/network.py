@@ -17,6 +17,11 @@ Model = nn.Module | Sequence[Callable[..., Any]]
 [n, width] and edge_index [2, e], or with dicts of them by type."""
 
 
+def as_it_is(rows: Tensor) -> Tensor:
+    """``rows``."""
+    return rows
+
+
 @dataclass(frozen=True)
 class BlockLayer:
     """One layer for the nodes of one type."""
@@ -30,7 +35,7 @@ class BlockLayer:
     """Rows [num_dst, width] float32 of the destinations of a block with the rows before it."""
     streamed: Streamed | None = None
     """The convolution as rows that stream by; None: it has no such form."""
-    after: Callable[[Tensor], Tensor] | None = None
+    after: Callable[[Tensor], Tensor] = as_it_is
     """The map of the rows of ``streamed`` to those of the layer."""
     typed: TypedStreamed | None = None
     """The layer of a graph with types as rows that stream by; None: it has no such form."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,26 +29,6 @@ class Outputs:
     selection: Tensor | None
     of_labels: bool
     of_links: bool = False
-
-    @classmethod
-    def of(
-        cls, options: InferenceOptions, work: Path, num_nodes: int, widths: Mapping[str, int]
-    ) -> Outputs:
-        """Those that ``options`` name. widths: of a row of embeddings and of scores."""
-        selection = None if options.nodes is None else torch.unique(options.nodes)
-        num_rows = num_nodes if selection is None else len(selection)
-        of_labels = options.prediction == "labels"
-        forms: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            name: ((width,), DTYPES[options.dtype]) for name, width in widths.items()
-        }
-        if "scores" in widths:
-            labels = ((widths["scores"],), torch.uint8)
-            forms["predictions"] = labels if of_labels else ((), torch.int64)
-        arrays = {
-            name: ArrayFile(work / f"{name}.npy", num_rows, *forms[name])
-            for name in options.outputs
-        }
-        return cls(arrays, selection, of_labels)
 
     @property
     def has_scores(self) -> bool:
@@ -85,15 +65,12 @@ class Outputs:
                 array.write(int(ids[0]), values[name])
         return int((~torch.isfinite(next(iter(values.values()))).all(dim=1)).sum())
 
-    def move(self, folder: Path, names: Sequence[str]) -> list[Path]:
-        """Moves the arrays ``names`` into ``folder``. Returns their paths there."""
+    def move(self, folder: Path) -> None:
+        """Moves the arrays into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name in names:
-            paths.append(folder / f"{name}.npy")
-            if self.arrays[name].path.exists():  # a run that was killed here has moved it
-                os.replace(self.arrays[name].path, paths[-1])
-        return paths
+        for name, array in self.arrays.items():
+            if array.path.exists():  # a run that was killed here has moved it
+                os.replace(array.path, folder / f"{name}.npy")
 
 
 @dataclass(frozen=True)
@@ -127,9 +104,8 @@ def outputs_of(
     if options.links is not None:
         arrays = options.links.arrays(work, counts(store))
         return Outputs(arrays, options.links.selection, of_labels=False, of_links=True)
-    num_nodes = store.nodes(node_type).num_nodes
-    options = replace(options, outputs=_names(options, widths))
-    nodes = options.nodes
+    num_nodes, nodes = store.nodes(node_type).num_nodes, options.nodes
+    names = _names(options, widths)
     if nodes is not None and len(nodes) == 0:
         raise ValueError("--nodes: expected at least one node, got none")
     if nodes is not None and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
@@ -137,7 +113,17 @@ def outputs_of(
             f"--nodes: expected ids from 0 to {num_nodes - 1}, got {int(nodes.min())} to "
             f"{int(nodes.max())}"
         )
-    return Outputs.of(options, work, num_nodes, widths)
+    selection = None if nodes is None else torch.unique(nodes)
+    num_rows = num_nodes if selection is None else len(selection)
+    of_labels = options.prediction == "labels"
+    forms: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        name: ((width,), DTYPES[options.dtype]) for name, width in widths.items()
+    }
+    if "scores" in widths:
+        labels = ((widths["scores"],), torch.uint8)
+        forms["predictions"] = labels if of_labels else ((), torch.int64)
+    arrays = {name: ArrayFile(work / f"{name}.npy", num_rows, *forms[name]) for name in names}
+    return Outputs(arrays, selection, of_labels)
 
 
 def counts(store: GraphStore) -> dict[str, int]:

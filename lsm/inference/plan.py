@@ -182,7 +182,7 @@ def _plan_intervals(job: _Job) -> Plan:
     (topology,) = job.topologies.values()
     for level, of_level, made in zip(levels, rows, [*rows[1:], None], strict=True):
         sink, files = job.sink(level.number, name, ends.get(name) if made is None else None)
-        after = level.by_type[name].after or _as_it_is
+        after = level.by_type[name].after
         stage = IntervalStage(
             level.number, topology, of_level, after, made, sink, resources, threads
         )
@@ -213,10 +213,6 @@ def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:
 
 def _rows_file(path: Path, num_nodes: int, width: int) -> ArrayFile:
     return ArrayFile(path, num_nodes, (width,), torch.float32, is_npy=False)
-
-
-def _as_it_is(rows: Tensor) -> Tensor:
-    return rows
 
 
 def _name(number: int, node_type: str, store: GraphStore) -> str:

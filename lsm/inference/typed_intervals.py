@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -177,32 +176,25 @@ class TypedIntervalStage(Stage):
         own = None
         if reduction.takes_own:
             own = torch.empty(count, streamed.own_width)
-            self._project(interval.own, partial(_own_rows, streamed), own)
+            self._project(interval.own, lambda part: streamed.project(part, 0)[1], own)
         reduced = reduction.start(count, streamed.width)
         z = torch.empty(min(size, num_sources), streamed.width)
         batches = stream_rows(source, files, 0, num_sources, size)
         for number, rows in enumerate(batches):
-            self._project(rows, partial(_source_rows, streamed), z)
+            self._project(rows, lambda part: streamed.project(part, 0)[0], z)
             batch = StreamedBatch(edges, self._threads, number, z[: len(rows)])
             reduction.add(batch, own, reduced)
         return reduced
 
-    def _project(self, rows: Tensor, project: Callable[[Tensor], Tensor], out: Tensor) -> None:
+    def _project(
+        self, rows: Tensor, project: Callable[[Tensor], Tensor | None], out: Tensor
+    ) -> None:
         """Writes what ``rows``, from the first one of a chunk on, become."""
 
         def work(at: int) -> None:
             with torch.inference_mode():
-                part = rows[at : at + CHUNK_ROWS]
-                out[at : at + len(part)] = project(part)
+                part = project(rows[at : at + CHUNK_ROWS])
+                assert part is not None, "takes_own"
+                out[at : at + len(part)] = part
 
         list(self._pool.map(work, range(0, len(rows), CHUNK_ROWS)))
-
-
-def _source_rows(streamed: Streamed, rows: Tensor) -> Tensor:
-    return streamed.project(rows, 0)[0]
-
-
-def _own_rows(streamed: Streamed, rows: Tensor) -> Tensor:
-    own = streamed.project(rows, 0)[1]
-    assert own is not None, "takes_own"
-    return own
