@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lsm.embed.gradients import host_kernels
-from lsm.embed.models.kernels import takes
+from lsm import native
+from lsm.embed.models.kernels import on_host
 from lsm.embed.options import EmbedOptions
 
 
@@ -31,19 +31,4 @@ def initialise(options: EmbedOptions, rows: Tensor, seed: int) -> None:
 def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
     """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m], in place, by Adagrad (Duchi
     et al., 2011). Sums the gradients of one row first, in their order in ``ids``."""
-    if takes(rows):
-        host_kernels.update_rows(rows, ids, grads, options.lr, options.eps)
-    else:
-        update_rows_by_torch(options, rows, ids, grads)
-
-
-def update_rows_by_torch(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
-    """:func:`update_rows` on any device."""
-    unique, inverse = torch.unique(ids, return_inverse=True)
-    total = grads.new_zeros(len(unique), options.dim).index_add_(0, inverse, grads)
-    updated = rows[unique]
-    embedding, state = updated[:, : options.dim], updated[:, options.dim :]
-    squares = total.square()
-    state += squares if options.optimizer == "adagrad" else squares.mean(1, keepdim=True)
-    embedding.addcdiv_(total, state.sqrt().add_(options.eps), value=-options.lr)
-    rows[unique] = updated
+    on_host(native.update_rows, rows, ids, grads, options.lr, options.eps)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.embed.adagrad import initial_rows, update_rows, update_rows_by_torch
+from lsm.embed.adagrad import initial_rows, update_rows
 from lsm.embed.options import EmbedOptions
+from support.adagrad import update_rows_by_torch
 
 DIM, ROWS = 5, 8
 

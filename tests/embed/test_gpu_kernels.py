@@ -5,12 +5,13 @@ from typing import get_args
 import pytest
 import torch
 
-from lsm.embed.adagrad import initial_rows, update_rows_by_torch
+from lsm.embed.adagrad import initial_rows
 from lsm.embed.gradients import gpu_kernels
 from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.gradients.gpu_gradients import gradients_on_gpu
 from lsm.embed.models.models import MODELS, models_for
 from lsm.embed.options import EmbedOptions, LossName
+from support.adagrad import update_rows_by_torch
 from support.gpus import ON_A_GPU
 
 pytestmark = ON_A_GPU

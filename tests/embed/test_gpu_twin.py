@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from lsm.embed.adagrad import initial_rows, update_rows_by_torch
+from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.gradients import gpu_gradients, gpu_kernels
 from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
@@ -14,6 +14,7 @@ from lsm.embed.gradients.gpu_gradients import gradients_on_gpu
 from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions, LossName, RegularizerName
+from support.adagrad import update_rows_by_torch
 
 NODES, RELATIONS, EDGES = 40, 3, 23
 CANDIDATES = [(30, 40), (0, 25)]

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lsm.embed.gradients import host_kernels
+from lsm import native
 from lsm.embed.gradients.losses import replace_by_gradients
 from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.gradients.regularizer import add_penalty
-from lsm.embed.models.kernels import ScoredRows, takes
+from lsm.embed.models.kernels import ScoredRows, on_host, takes
 from lsm.embed.options import EmbedOptions
 from lsm.embed.sides import Side, sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
@@ -177,7 +177,7 @@ class _Batch:
         """The rows ``ids`` of ``table``; valid until the next call for ``name``."""
         out = self._workspace.allocate(name, ids.numel(), self._options.dim, table)
         if takes(table):
-            host_kernels.gather_rows(table, ids, out)
+            on_host(native.gather_embeddings, table, ids, out)
         else:
             torch.index_select(table, 0, ids, out=out)
         return out
@@ -204,20 +204,23 @@ class _Batch:
         self._add_relations(relation_ids, relation, of_relation)
 
     def _by_kernels(self, rows: _SideRows) -> Tensor:
-        """The gradients of relations, by native kernels."""
+        """The gradients of relations, by native kernels, which overwrite with them the gradients of
+        queries."""
         entities, targets, operator = rows.entities, rows.targets, self._model.operator.functor
         assert operator is not None
-        edges = host_kernels.EdgeRows(
-            operator, rows.inverse, entities.embeddings, rows.relation, targets.embeddings
+        edges = (
+            *(operator, rows.inverse, entities.embeddings),
+            *(rows.relation, targets.embeddings),
         )
         query = self._workspace.allocate(
             "queries", len(entities.ids), self._options.dim, entities.embeddings
         )
         positives = query.new_empty(query.shape[0])
-        host_kernels.make_queries(edges, query, positives)
+        on_host(native.make_queries, *edges, query, positives)
         of_query = self._contrast(query, positives, rows)
-        host_kernels.query_gradients(
-            edges, query, positives, of_query, entities.grads, targets.grads, rows.add
+        on_host(
+            *(native.query_gradients, *edges, query, positives, of_query),
+            *(entities.grads, targets.grads, rows.add),
         )
         return of_query
 
@@ -251,7 +254,7 @@ class _Batch:
             return
         self._loss += add_penalty(self._options, relation, grads, times=1)
         if takes(grads):  # index_add_ takes a microsecond per row
-            host_kernels.add_rows(self._relation_grads, ids, grads)
+            native.add_rows(self._relation_grads.numpy(), ids.numpy(), grads.numpy())
         else:
             self._relation_grads.index_add_(0, ids, grads)
 

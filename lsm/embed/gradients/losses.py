@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lsm.embed.gradients import host_kernels
-from lsm.embed.models.kernels import takes
+from lsm import native
+from lsm.embed.models.kernels import on_host, takes
 from lsm.embed.options import LossName
 
 
@@ -18,7 +18,7 @@ def replace_by_gradients(
     number or a float64 tensor of one. Overwrites the scores with the gradients of that sum. A
     negative with score -inf is left out."""
     if loss == "softmax" and takes(negatives):
-        return host_kernels.softmax_loss(positives, negatives)
+        return on_host(native.softmax_loss, positives, negatives)
     if loss == "softmax":
         total, of_positives = _softmax(positives, negatives)
     elif loss == "logistic":

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed.models import kernels
-from lsm.embed.models.kernels import ScoredRows, takes
+from lsm.embed.models.kernels import ScoredRows, on_host, place, takes
 
 BLOCK_BYTES = 8 << 20
 
@@ -166,22 +165,30 @@ class _Elementwise(Comparator):
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         if queries.ndim == 3:
-            kernels.distances_of_chunks(self.functor, queries, entities, out)
+            transposed = entities.mT.contiguous()  # lanes read neighboring floats
+            native.distances_on(self.functor, queries, transposed, out, **place(out))
         elif takes(queries):
-            kernels.distances(self.functor, queries, entities, out)
+            on_host(native.distance_scores, self.functor, queries, entities.contiguous(), out)
         else:
             super().of_all(queries, entities, out)
 
     def of_all_backward(
         self, grad: Tensor, saved: Tensor | None, rows: ScoredRows, add: bool
     ) -> None:
-        if rows.queries.ndim == 3:
-            kernels.distances_of_chunks_backward(self.functor, grad, rows, add)
-        elif takes(rows.queries):
-            out = torch.empty_like(rows.of_entities) if add else rows.of_entities
-            kernels.distances_backward(self.functor, grad, rows._replace(of_entities=out))
+        queries, entities, of_queries, of_entities = rows
+        if queries.ndim == 3:
+            native.distance_gradients_on(
+                *(self.functor, queries, entities, grad, of_queries, of_entities, add),
+                **place(grad),
+            )
+        elif takes(queries):
+            out = torch.empty_like(of_entities) if add else of_entities
+            on_host(
+                native.distance_scores_backward,
+                *(self.functor, grad, queries, entities, of_queries, out),
+            )
             if add:
-                rows.of_entities.add_(out)
+                of_entities.add_(out)
         else:
             super().of_all_backward(grad, saved, rows, add)
 

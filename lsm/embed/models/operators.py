@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed.models import kernels
-from lsm.embed.models.kernels import takes
+from lsm.embed.models.kernels import on_host, takes
 
 
 class Operator(ABC):
@@ -130,9 +129,11 @@ def _normalised(relation: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
-    """Complex a * b, or a * conj(b)."""
+    """Complex a * b, or a * conj(b), of rows: real parts, then imaginary parts."""
     if takes(a):
-        return kernels.complex_product(a, b, conjugate)
+        out = torch.empty_like(a)
+        on_host(native.complex_product, a, b, out, conjugate)
+        return out
     (a_re, a_im), (b_re, b_im) = a.chunk(2, -1), b.chunk(2, -1)
     if conjugate:
         return torch.cat((a_re * b_re + a_im * b_im, a_im * b_re - a_re * b_im), -1)
@@ -142,7 +143,9 @@ def _product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
 def _product_backward(grad: Tensor, a: Tensor, b: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
     """Gradients of a and b, given that of :func:`_product`."""
     if takes(a):
-        return kernels.complex_product_backward(grad, a, b, conjugate)
+        of_a, of_b = torch.empty_like(a), torch.empty_like(b)
+        on_host(native.complex_product_backward, grad, a, b, of_a, of_b, conjugate)
+        return of_a, of_b
     of_a = _product(grad, b, conjugate=not conjugate)
     of_b = _product(a, grad, conjugate=True) if conjugate else _product(grad, a, conjugate=True)
     return of_a, of_b
