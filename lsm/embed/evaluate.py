@@ -99,7 +99,7 @@ def evaluate_run(run: EmbeddingRun, split: str) -> dict[str, float | str | int |
     """The ranking of ``split`` by the embeddings of ``run``, as a record with its protocol."""
     set_up_torch(run.config.train.num_threads, World(), torch.device("cpu"))
     evaluator = Evaluator(run.config, run.store(), World())
-    ranking = evaluator.evaluate(split, Blocks(run.blocks), run.relations())
+    ranking = evaluator.evaluate(split, run.blocks, run.relations())
     return as_record(split, ranking) | {"protocol": ranking.protocol if ranking else None}
 
 

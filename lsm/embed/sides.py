@@ -22,6 +22,13 @@ class Side(NamedTuple):
     targets: Tensor
     inverse: bool
 
+    def relations_in(self, table: Tensor | None) -> Tensor | None:
+        """The rows ``relations`` of their ``table``: [b, width]; None for a model without."""
+        if self.relations is None:
+            return None
+        assert table is not None
+        return table[self.relations]
+
     def keys(self, relation_rows: int) -> Tensor:
         """[b] int64: numbers of the queries. ``relation_rows``: rows of the table of relations."""
         return query_keys(self.entities, self.relations, relation_rows)

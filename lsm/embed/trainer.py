@@ -21,7 +21,6 @@ from lsm.core.profiler import span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig
-from lsm.embed.edge_ranking import Blocks
 from lsm.embed.evaluate import Evaluator, as_record
 from lsm.embed.job import EmbedJob, open_job
 from lsm.embed.orders.itinerary import Step
@@ -82,18 +81,14 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
             if config.embed.model == "auto":
                 records.metrics.say(_chosen_model(job))
             trainer.fill_buffer()
-            return Loop(trainer, _cadence(job), records, world, run_dir).run()
-
-
-def _cadence(job: EmbedJob) -> Cadence:
-    eval_every = job.schedule.eval_every
-    return Cadence.of(
-        job.config,
-        eval_every,
-        saves_best=job.keeps_best,
-        saves_last=True,
-        read_every=read_every(job.config, job.device),
-    )
+            cadence = Cadence.of(
+                job.config,
+                job.schedule.eval_every,
+                saves_best=job.keeps_best,
+                saves_last=True,
+                read_every=read_every(job.config, job.device),
+            )
+            return Loop(trainer, cadence, records, world, run_dir).run()
 
 
 def _chosen_model(job: EmbedJob) -> str:
@@ -246,7 +241,7 @@ class EmbedTrainer:
             collectives.barrier(job.world)
         with span("evaluate"):
             relations = None if job.relations is None else job.relations.cpu()
-            return self._evaluator.evaluate(split, Blocks(self._blocks), relations, most)
+            return self._evaluator.evaluate(split, self._blocks, relations, most)
 
     def _rank_kept(self, best: KeptTables) -> Ranking | None:
         """The ranking of the test edges by tables on disk."""
@@ -255,8 +250,7 @@ class EmbedTrainer:
         relations = load_relations(job.run_dir, best.relations, job.layout.width)
         reads = [(p, SlotAccess(p, slot, 0)) for p, slot in enumerate(best.slots)]
         with span("evaluate"):
-            blocks = Blocks(lambda: job.files.read_ahead(reads))
-            return self._evaluator.evaluate("test", blocks, relations)
+            return self._evaluator.evaluate("test", lambda: job.files.read_ahead(reads), relations)
 
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:
         """All rows, on the host; those that are not resident are read a block ahead."""

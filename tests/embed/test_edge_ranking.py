@@ -72,7 +72,7 @@ class Blocks:
     def __init__(self, rows, size):
         self.rows, self.size, self.passes = torch.from_numpy(rows), size, 0
 
-    def __iter__(self):
+    def __call__(self):
         self.passes += 1
         for first in range(0, len(self.rows), self.size):
             yield first, self.rows[first : first + self.size].clone()

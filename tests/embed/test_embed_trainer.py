@@ -247,7 +247,7 @@ def test_a_validation_reads_ahead_what_is_not_resident(store, tmp_path, monkeypa
 
     def evaluated(self, split, blocks, *arguments):
         evaluating.set()
-        passes = [list(blocks), list(blocks)]
+        passes = [list(blocks()), list(blocks())]
         evaluating.clear()
         firsts = [[(first, len(rows)) for first, rows in blocks] for blocks in passes]
         assert firsts[0] == firsts[1]

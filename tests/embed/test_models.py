@@ -147,7 +147,7 @@ def test_a_new_model_ranks_and_predicts(options_of):
     for side, target in zip(scores, (EDGES[:, 2], EDGES[:, 0]), strict=True):
         expected.append(1 + (side > side.gather(1, target[:, None])).sum(1))
     blocks = [(first, rows[first : first + 11]) for first in range(0, NODES, 11)]
-    found = rank_edges(options, blocks, relations, EDGES)
+    found = rank_edges(options, lambda: iter(blocks), relations, EDGES)
     assert found.mrr == pytest.approx(float((1 / torch.cat(expected).double()).mean()))
 
     queries = wide[0][HEADS] + torch.tanh(wide[1][KINDS])

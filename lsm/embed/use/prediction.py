@@ -83,10 +83,8 @@ def _composed(
 ) -> Tensor:
     """The queries of a side, [q, dim] float64. ``entities``: embeddings [q, dim] of its entities;
     ``relations``: [relation rows, dim]."""
-    relation = None
-    if side.relations is not None:
-        assert relations is not None
-        relation = relations[side.relations].double()
+    relation = side.relations_in(relations)
+    relation = None if relation is None else relation.double()
     return options.edge_model.compose(entities.double(), relation, side.inverse)
 
 
