@@ -34,7 +34,7 @@ from lsm.embed.table.buffer import PartitionBuffer
 from lsm.embed.table.files import PartitionFiles
 from lsm.embed.table.frames import make_frames
 from lsm.embed.table.layout import PartitionLayout
-from lsm.embed.table.slots import SlotBoard, Slots
+from lsm.embed.table.slots import SlotAccess, SlotBoard, Slots
 from lsm.run.directory import finished_run
 from lsm.run.fingerprint import check_settings
 from lsm.run.position import Position
@@ -224,7 +224,7 @@ def _open_partitions(
     if state is not None and world.is_main:
         for named in (state.table, state.kept):
             for partition, slot in enumerate(named.slots):
-                board.restore(partition, slot, named.checksums[partition])
+                board.post(SlotAccess(partition, slot, 0), named.checksums[partition])
     with Transfers(path, storage) as transfers:
         if world.is_main and storage.device is not None:
             if state is None:

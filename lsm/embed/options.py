@@ -167,7 +167,7 @@ class EmbedOptions(Section):
     @property
     def has_relations(self) -> bool:
         """True if the model scores relations."""
-        return self._chosen is None or self._chosen.has_relations
+        return self._chosen is None or self._chosen.operator.has_relations
 
     @property
     def is_complex(self) -> bool:
@@ -177,7 +177,7 @@ class EmbedOptions(Section):
     @property
     def is_distance(self) -> bool:
         """True if scores are negative distances."""
-        return self._chosen is not None and self._chosen.is_distance
+        return self._chosen is not None and self._chosen.comparator.is_distance
 
     @property
     def score_shift(self) -> float:
@@ -209,14 +209,9 @@ class EmbedOptions(Section):
         return "moduli" if self.regularizer != "l3" and self.is_complex else "floats"
 
     @property
-    def state_width(self) -> int:
-        """Floats of optimiser state that follow each embedding."""
-        return self.dim if self.optimizer == "adagrad" else 1
-
-    @property
     def width(self) -> int:
         """Floats of a row: embedding, then optimiser state."""
-        return self.dim + self.state_width
+        return self.dim + (self.dim if self.optimizer == "adagrad" else 1)
 
     def relation_rows(self, num_relations: int) -> int:
         """Counts the rows of the table of relations.

@@ -33,19 +33,9 @@ class EdgeModel:
     summary: str
 
     @property
-    def has_relations(self) -> bool:
-        """True if the model scores relations."""
-        return self.operator.has_relations
-
-    @property
     def is_complex(self) -> bool:
         """True if an embedding is of complex numbers."""
         return self.operator.is_complex or self.comparator.is_complex
-
-    @property
-    def is_distance(self) -> bool:
-        """True if scores are negative distances."""
-        return self.comparator.is_distance
 
     def takes(self, kernels: Kernels) -> bool:
         """True if the native ``kernels`` compute this model. Torch computes every model, on any

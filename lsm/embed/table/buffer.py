@@ -10,7 +10,7 @@ from torch import Tensor
 from lsm.embed.orders.itinerary import Step
 from lsm.embed.table.background import in_thread, result_of
 from lsm.embed.table.files import PartitionFiles
-from lsm.embed.table.frames import Frames
+from lsm.embed.table.frames import HostFrames
 from lsm.embed.table.slots import FrameMoves, SlotAccess, Slots
 
 
@@ -18,7 +18,7 @@ class PartitionBuffer:
     """Frames of one contiguous table. During the training of a step, a thread writes the old
     content of the spare frame back and fills the frame with the next partition."""
 
-    def __init__(self, files: PartitionFiles, slots: Slots, frames: Frames) -> None:
+    def __init__(self, files: PartitionFiles, slots: Slots, frames: HostFrames) -> None:
         """``frames``: with the one in flight, if anything is ever loaded."""
         self._files, self._slots, self._layout = files, slots, files.layout
         self._frames = frames

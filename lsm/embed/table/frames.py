@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,41 +16,28 @@ from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.slots import FrameMoves
 
 
-class Frames(Protocol):
-    """A table of frames, which can move to and from disk one by one."""
+class HostFrames:
+    """A table of frames in host memory. Each can move to and from disk, whose engine reads and
+    writes it directly."""
 
-    rows: Tensor
-    """[frames * frame_rows, width] float32."""
+    def __init__(self, layout: PartitionLayout, num_frames: int) -> None:
+        """Raises RuntimeError if there is no memory for them."""
+        self.rows = _map(num_frames * layout.frame_bytes).view(-1, layout.width)
+        """[frames * frame_rows, width] float32."""
 
     def mark(self) -> object:
         """Marks the end of the work on ``rows`` that this thread has queued so far."""
-        ...
+        return None
 
     def move(
         self, files: PartitionFiles, frame: Tensor, moves: FrameMoves, trained: object
     ) -> None:
         """``files.move(frame, moves)``, once the work before the mark ``trained`` is done. Blocks.
         One call at a time, from any thread."""
-        ...
-
-
-class HostFrames:
-    """Frames in host memory, which the disk engine reads and writes directly."""
-
-    def __init__(self, layout: PartitionLayout, num_frames: int) -> None:
-        """Raises RuntimeError if there is no memory for them."""
-        self.rows = _map(num_frames * layout.frame_bytes).view(-1, layout.width)
-
-    def mark(self) -> None:
-        pass
-
-    def move(
-        self, files: PartitionFiles, frame: Tensor, moves: FrameMoves, trained: object
-    ) -> None:
         files.move(frame, moves)
 
 
-class GpuFrames:
+class GpuFrames(HostFrames):
     """Frames in GPU memory. A frame passes through a page-locked buffer of its size on the way to
     or from disk, by copies on a stream of their own."""
 
@@ -97,7 +83,7 @@ class GpuFrames:
             self._stream.synchronize()
 
 
-def make_frames(layout: PartitionLayout, num_frames: int, device: torch.device) -> Frames:
+def make_frames(layout: PartitionLayout, num_frames: int, device: torch.device) -> HostFrames:
     """Frames in the memory of ``device``."""
     if device.type == "cuda":
         return GpuFrames(layout, num_frames, device)

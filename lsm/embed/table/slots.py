@@ -53,14 +53,11 @@ class SlotBoard:
         return (num_slots + 1) * partitions * 8
 
     def post(self, write: SlotAccess, checksum: int) -> None:
-        """Says that ``write`` has ended, with ``checksum``. Checksums come before the number of
-        writes, which tells readers that they may look."""
+        """Says that ``write`` has ended, with ``checksum``; ``number`` 0: the one that a checkpoint
+        names. Checksums come before the number of writes, which tells readers that they may
+        look."""
         self._table[write.slot, write.partition] = checksum
         self._table[-1, write.partition] = write.number
-
-    def restore(self, partition: int, slot: int, checksum: int) -> None:
-        """Takes over the checksum of a slot that a checkpoint names."""
-        self._table[slot, partition] = checksum
 
     def checksum(self, partition: int, slot: int) -> int:
         return int(self._table[slot, partition])
