@@ -12,7 +12,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from lsm.core.atomic_file import replacing, sync_directory
-from lsm.core.versioned_json import read_versioned
 
 SCHEMA_VERSION = 1
 PAGE_BYTES = 4096
@@ -229,56 +228,32 @@ def write_meta(path: Path, meta: BaseModel) -> None:
     sync_directory(path.parent)
 
 
-def read_meta(store: Path) -> StoreMeta:
-    """``meta.json`` of the store directory ``store``, checked for consistency. Raises
-    FileNotFoundError if it is missing, ValueError if it cannot be used.
-    """
-    path = require_graph(store)
-    meta = read_versioned(path, StoreMeta, SCHEMA_VERSION, REMEDY)
-    _check_consistent(path, meta)
-    return meta
-
-
-def require_graph(store: Path) -> Path:
-    """The path of ``meta.json`` of ``store``, a store of a graph with or without types. Raises
-    FileNotFoundError if there is none, ValueError for a store of another kind."""
-    path = store / META
+def kind_of(store: Path, command: str, remedy: str = REMEDY) -> str:
+    """The kind of the directory ``store``, made by one of the commands ``command``. Raises
+    FileNotFoundError without ``meta.json``, ValueError for an incomplete store or a kind that this
+    version does not know."""
     if not store.is_dir():
-        raise FileNotFoundError(f"{store}: {absent(store, 'make one with `lsm data`')}")
+        raise FileNotFoundError(f"{store}: {_absent(store, f'make one with `{command}`')}")
     if is_temporary(store.resolve()):
-        raise ValueError(f"{store}: left by an interrupted conversion; delete it and {REMEDY}")
-    if not path.is_file():
-        raise FileNotFoundError(f"{store}: not a store: it has no {META}; {REMEDY}")
-    require_known_kind(store)
-    if store_kind(store) == "triples":
-        raise ValueError(
-            f"{store}: expected a store of a graph with features, got one of triples; that kind is "
-            f"for `lsm embed`; for this one, {REMEDY}"
-        )
-    if store_kind(store) == "links":
-        raise ValueError(
-            f"{store}: expected a store, got splits of its edges; give the store that they are of"
-        )
-    return path
-
-
-def absent(store: Path, remedy: str) -> str:
-    """The fault and the remedy of a ``store`` directory that does not exist."""
-    if store.is_symlink():
-        return f"a link to {os.readlink(store)}, which is not there: is its disk not mounted?"
-    for left in replaced_paths(store):
-        return f"replacing it was interrupted, and the store before is {left}; rename it"
-    return f"no such store directory; {remedy}"
-
-
-def require_known_kind(store: Path) -> None:
-    """Raises ValueError if the store is of a kind that this version does not know."""
+        raise ValueError(f"{store}: left by an interrupted conversion; delete it and {remedy}")
+    if not (store / META).is_file():
+        raise FileNotFoundError(f"{store}: not a store: it has no {META}; {remedy}")
     kind = store_kind(store)
     if kind not in _KINDS:
         raise ValueError(
             f"{store}: made by a newer LSM-GNN: expected a store of kind {', '.join(_KINDS)}, "
             f"got {kind!r}; update lsm-gnn"
         )
+    return kind
+
+
+def _absent(store: Path, remedy: str) -> str:
+    """The fault and the remedy of a ``store`` directory that does not exist."""
+    if store.is_symlink():
+        return f"a link to {os.readlink(store)}, which is not there: is its disk not mounted?"
+    for left in replaced_paths(store):
+        return f"replacing it was interrupted, and the store before is {left}; rename it"
+    return f"no such store directory; {remedy}"
 
 
 def store_kind(store: Path) -> str:
@@ -324,6 +299,12 @@ def check_features(
             )
 
 
+def require_splits(path: Path, splits: Iterable[str], remedy: str) -> None:
+    """Raises ValueError unless the meta.json ``path`` counts the edges of all ``splits``."""
+    if set(splits) != set(SPLITS):
+        raise ValueError(f"{path}: splits: expected {', '.join(SPLITS)}; {remedy}")
+
+
 def require_listed(path: Path, files: dict[str, FileMeta], names: Iterable[str]) -> None:
     """Raises ValueError unless the meta.json ``path`` lists ``names``, and no file outside the
     store."""
@@ -335,13 +316,13 @@ def require_listed(path: Path, files: dict[str, FileMeta], names: Iterable[str])
             raise ValueError(f"{path}: files: {name!r} is outside the store; {REMEDY}")
 
 
-def require_classes(path: Path, where: str, meta: NodeMeta | StoreMeta, num_nodes: int) -> None:
-    """Raises ValueError for more classes than ``num_nodes`` nodes can have, or none and labels that
-    are numbers."""
-    most = most_classes(num_nodes) if meta.labels is None else 0
+def require_classes(path: Path, where: str, meta: NodeMeta) -> None:
+    """Raises ValueError for more classes than the nodes can have, or none and labels that are
+    numbers."""
+    most = most_classes(meta.num_nodes) if meta.labels is None else 0
     if meta.num_classes > most:
         raise ValueError(
-            f"{path}: {where}: expected at most {most} for {num_nodes} nodes, got "
+            f"{path}: {where}: expected at most {most} for {meta.num_nodes} nodes, got "
             f"{meta.num_classes}; {REMEDY}"
         )
 
@@ -349,11 +330,12 @@ def require_classes(path: Path, where: str, meta: NodeMeta | StoreMeta, num_node
 def require_bytes(
     path: Path, files: dict[str, FileMeta], least: dict[str, int], counts: str
 ) -> None:
-    """Raises ValueError if a listed file is smaller than ``least`` for these ``counts``."""
+    """Raises ValueError if a listed file is smaller than ``least`` for these ``counts``. Files that
+    are not listed do not count."""
     for name, num_bytes in least.items():
-        if files[name].bytes < num_bytes:
+        if name in files and files[name].bytes < num_bytes:
             raise ValueError(
-                f"{path}: files: {name}: expected more than {num_bytes} bytes for {counts}, got "
+                f"{path}: files: {name}: expected at least {num_bytes} bytes for {counts}, got "
                 f"{files[name].bytes}; {REMEDY}"
             )
 
@@ -366,14 +348,3 @@ def topology_bytes(folder: str, num_sources: int, num_nodes: int, num_edges: int
         f"{folder}indptr.npy": 8 * (num_nodes + 1),
         f"{folder}indices.npy": index_bytes * num_edges,
     }
-
-
-def _check_consistent(path: Path, meta: StoreMeta) -> None:
-    num_nodes, files = meta.num_nodes, meta.files
-    require_listed(path, files, [INDPTR, INDICES, LABELS, *map(split_file, SPLITS)])
-    require_classes(path, "num_classes", meta, num_nodes)
-    check_features(path, "features", meta.features, num_nodes, files)
-    least = topology_bytes(TOPOLOGY, num_nodes, num_nodes, meta.num_edges)
-    counts = f"{num_nodes} nodes and {meta.num_edges} edges"
-    label_bytes = 8 if meta.labels is None else meta.labels.row_bytes
-    require_bytes(path, files, least | {LABELS: label_bytes * num_nodes}, counts)

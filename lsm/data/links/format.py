@@ -81,19 +81,10 @@ def message_graph(rule: MessageRule, split: str) -> str | None:
 def read_links_meta(path: Path) -> LinksMeta:
     """``meta.json`` of splits of edges. Raises FileNotFoundError if there is none, ValueError if it
     cannot be used or is of another kind."""
-    if not path.is_dir():
-        remedy = "make one with `lsm data split-links STORE`"
-        raise FileNotFoundError(f"{path}: {layout.absent(path, remedy)}")
-    if layout.is_temporary(path.resolve()):
-        raise ValueError(f"{path}: left by an interrupted command; delete it and {REMEDY}")
     meta_path = path / layout.META
-    if not meta_path.is_file():
-        raise FileNotFoundError(f"{path}: no splits of edges: it has no {layout.META}; {REMEDY}")
-    layout.require_known_kind(path)
-    if layout.store_kind(path) != "links":
+    if layout.kind_of(path, "lsm data split-links STORE", REMEDY) != "links":
         raise ValueError(f"{path}: expected splits of edges, got a store; {REMEDY}")
     meta = read_versioned(meta_path, LinksMeta, SCHEMA_VERSION, REMEDY)
-    if set(meta.splits) != set(layout.SPLITS):
-        raise ValueError(f"{meta_path}: splits: expected {', '.join(layout.SPLITS)}; {REMEDY}")
+    layout.require_splits(meta_path, meta.splits, REMEDY)
     layout.require_listed(meta_path, meta.files, map(split_file, layout.SPLITS))
     return meta

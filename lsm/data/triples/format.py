@@ -23,7 +23,8 @@ ENTITIES = "entities.tsv"
 RELATIONS = "relations.tsv"
 # Has many divisors, so that most numbers of partitions get equal shares.
 MOST_PARTS = 240
-REMEDY = "convert the data again with `lsm data convert triples`"
+_COMMAND = "lsm data convert triples"
+REMEDY = f"convert the data again with `{_COMMAND}`"
 
 
 class TripleCounts(BaseModel):
@@ -101,46 +102,25 @@ def read_triple_meta(store: Path) -> TripleMeta:
     """``meta.json`` of the store of triples ``store``, checked for consistency. Raises
     FileNotFoundError if there is none, ValueError if it cannot be used or is of another kind."""
     path = store / layout.META
-    if not store.is_dir():
-        remedy = "make one with `lsm data convert triples`"
-        raise FileNotFoundError(f"{store}: {layout.absent(store, remedy)}")
-    if layout.is_temporary(store.resolve()):
-        raise ValueError(f"{store}: left by an interrupted conversion; delete it and {REMEDY}")
-    if not path.is_file():
-        raise FileNotFoundError(f"{store}: not a store: it has no {layout.META}; {REMEDY}")
-    layout.require_known_kind(store)
-    if layout.store_kind(store) != "triples":
+    if layout.kind_of(store, _COMMAND, REMEDY) != "triples":
         raise ValueError(
             f"{store}: expected a store of triples, got one of a graph with features; make one "
-            "with `lsm data convert triples`"
+            f"with `{_COMMAND}`"
         )
     meta = read_versioned(path, TripleMeta, SCHEMA_VERSION, REMEDY)
-    _check_consistent(path, meta)
-    return meta
-
-
-def _check_consistent(path: Path, meta: TripleMeta) -> None:
-    if set(meta.splits) != set(layout.SPLITS):
-        raise ValueError(f"{path}: splits: expected {', '.join(layout.SPLITS)}; {REMEDY}")
+    layout.require_splits(path, meta.splits, REMEDY)
     if meta.parts > meta.num_entities:
         raise ValueError(
             f"{path}: parts: expected at most {meta.num_entities} (entities), got {meta.parts}; "
             f"{REMEDY}"
         )
     row_bytes = meta.columns * np.dtype(meta.dtype).itemsize
-    least = {ENTITIES: 3 * meta.num_entities, RELATIONS: 3 * meta.num_relations}
-    if not meta.num_relations:
-        del least[RELATIONS]
+    least = {ENTITIES: 3 * meta.num_entities}
+    if meta.num_relations:
+        least[RELATIONS] = 3 * meta.num_relations
     for split, count in meta.splits.items():
         least |= {edge_file(split): count * row_bytes, bucket_file(split): 8 * meta.parts**2 + 8}
-    for name, num_bytes in least.items():
-        if name not in meta.files:
-            raise ValueError(f"{path}: files: {name} is not listed; {REMEDY}")
-        if meta.files[name].bytes < num_bytes:
-            raise ValueError(
-                f"{path}: files: {name}: expected at least {num_bytes} bytes, got "
-                f"{meta.files[name].bytes}; {REMEDY}"
-            )
-    for name in meta.files:
-        if name.startswith("/") or ".." in Path(name).parts or "\0" in name:
-            raise ValueError(f"{path}: files: {name!r} is outside the store; {REMEDY}")
+    layout.require_listed(path, meta.files, least)
+    counts = f"{meta.num_entities} entities and {sum(meta.splits.values())} triples"
+    layout.require_bytes(path, meta.files, least, counts)
+    return meta

@@ -119,16 +119,27 @@ def counts_by_name(meta: StoreMeta | TypedMeta) -> dict[str, Any]:
 def read_graph_meta(store: Path) -> StoreMeta | TypedMeta:
     """``meta.json`` of a store of a graph, with or without types, checked for consistency. Raises
     FileNotFoundError if there is none, ValueError if it cannot be used."""
-    path = layout.require_graph(store)
-    if layout.store_kind(store) != "typed":
-        return layout.read_meta(store)
-    meta = read_versioned(path, TypedMeta, layout.SCHEMA_VERSION, layout.REMEDY)
-    try:
-        nodes = meta.node_space
-        meta.edge_types_in(nodes)
-        check_names(meta)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}; {layout.REMEDY}") from None
+    path, kind = store / layout.META, layout.kind_of(store, "lsm data")
+    if kind == "triples":
+        raise ValueError(
+            f"{store}: expected a store of a graph with features, got one of triples; that kind is "
+            f"for `lsm embed`; for this one, {layout.REMEDY}"
+        )
+    if kind == "links":
+        raise ValueError(
+            f"{store}: expected a store, got splits of its edges; give the store that they are of"
+        )
+    model: type[StoreMeta | TypedMeta] = TypedMeta if kind == "typed" else StoreMeta
+    meta = read_versioned(path, model, layout.SCHEMA_VERSION, layout.REMEDY)
+    if isinstance(meta, TypedMeta):
+        try:
+            meta.edge_types_in(meta.node_space)
+            check_names(meta)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; {layout.REMEDY}") from None
+    else:
+        always = [layout.LABELS, *map(layout.split_file, layout.SPLITS)]
+        layout.require_listed(path, meta.files, always)
     _check_nodes(path, meta)
     _check_edges(path, meta)
     return meta
@@ -141,37 +152,33 @@ def check_names(meta: TypedMeta) -> None:
             raise ValueError(f"type {folder}: expected a shorter name")
 
 
-def _check_nodes(path: Path, meta: TypedMeta) -> None:
+def _check_nodes(path: Path, meta: StoreMeta | TypedMeta) -> None:
     for name, (folder, nodes) in node_parts(meta).items():
-        where = f"node_types.{name}"
-        layout.require_classes(path, f"{where}.num_classes", nodes, nodes.num_nodes)
+        where = f"node_types.{name}." if isinstance(meta, TypedMeta) else ""
+        layout.require_classes(path, f"{where}num_classes", nodes)
         is_labelled = nodes.num_classes > 0 or nodes.labels is not None
         layout.require_listed(path, meta.files, [folder + layout.LABELS] * is_labelled)
         if nodes.features is not None:
             layout.check_features(
-                path, f"{where}.features", nodes.features, nodes.num_nodes, meta.files
+                path, f"{where}features", nodes.features, nodes.num_nodes, meta.files
             )
         least = {
             folder + layout.LABELS: nodes.label_bytes * nodes.num_nodes,
             folder + layout.NODE_TIMES: 8 * nodes.num_nodes,
         }
-        _require_bytes(path, meta, least, f"{nodes.num_nodes} nodes of type {name}")
+        layout.require_bytes(path, meta.files, least, f"{nodes.num_nodes} nodes")
 
 
-def _check_edges(path: Path, meta: TypedMeta) -> None:
-    counts = meta.node_space.counts
-    for edge_type, (folder, num_edges) in edge_parts(meta).items():
-        source, _, destination = edge_type
-        least = layout.topology_bytes(folder, counts[source], counts[destination], num_edges)
+def _check_edges(path: Path, meta: StoreMeta | TypedMeta) -> None:
+    counts = {name: nodes.num_nodes for name, (_, nodes) in node_parts(meta).items()}
+    for (source, _, destination), (folder, num_edges) in edge_parts(meta).items():
+        num_sources, num_nodes = counts[source], counts[destination]
+        least = layout.topology_bytes(folder, num_sources, num_nodes, num_edges)
         layout.require_listed(path, meta.files, least)
         sizes = {layout.WEIGHTS: 4, layout.EDGE_TIMES: 8, layout.ORDER: 8, layout.EDGE_ATTR: 1}
         least |= {folder + name: size * num_edges for name, size in sizes.items()}
-        _require_bytes(path, meta, least, f"{num_edges} edges of type {edge_type}")
-
-
-def _require_bytes(path: Path, meta: TypedMeta, least: dict[str, int], counts: str) -> None:
-    listed = {name: num_bytes for name, num_bytes in least.items() if name in meta.files}
-    layout.require_bytes(path, meta.files, listed, counts)
+        words = f"{num_nodes} nodes and {num_edges} edges"
+        layout.require_bytes(path, meta.files, least, words)
 
 
 def _as_name(text: str) -> str:
