@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
-from lsm.data.format import FileMeta
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
+
+if TYPE_CHECKING:
+    from lsm.data.graph_store import GraphStore
 
 
 class EdgeData:
@@ -22,34 +25,22 @@ class EdgeData:
     order has ``e_id`` k; values of edges have it too.
     """
 
-    def __init__(
-        self,
-        store: Path,
-        files: dict[str, FileMeta],
-        *,
-        edge_type: EdgeType,
-        folder: str,
-        num_edges: int,
-        num_sources: int,
-        num_destinations: int,
-    ) -> None:
+    def __init__(self, store: GraphStore, edge_type: EdgeType, folder: str, num_edges: int) -> None:
         """Use ``GraphStore.edges``.
 
         Args:
-            store: The store's directory.
-            files: The files of the store, by name.
+            store: The store.
             edge_type: (source, relation, destination).
             folder: "NAME/", the place of its files.
             num_edges: The number of edges.
-            num_sources: Nodes of the type of the sources.
-            num_destinations: Nodes of the type of the destinations.
         """
+        source, _, destination = edge_type
         self.edge_type = edge_type
         self.num_edges = num_edges
-        self.num_sources = num_sources
-        self.num_destinations = num_destinations
-        self._store = store
-        self._files = files
+        self.num_sources = store.node_space.counts[source]
+        self.num_destinations = store.node_space.counts[destination]
+        self._store = store.path
+        self._files = store.meta.files
         self._folder = folder
 
     def __repr__(self) -> str:

@@ -426,37 +426,17 @@ class GraphStore:
         """The data of each node type."""
         return TypedMap(
             {
-                node_type: NodeData(
-                    self.path,
-                    self.name,
-                    self.meta.files,
-                    node_type=node_type,
-                    folder=folder,
-                    num_nodes=meta.num_nodes,
-                    num_classes=meta.num_classes,
-                    label_meta=meta.labels,
-                    features=meta.features,
-                    given=self._features.get(node_type),
-                )
-                for node_type, (folder, meta) in node_parts(self.meta).items()
+                name: NodeData(self, name, folder, meta, self._features.get(name))
+                for name, (folder, meta) in node_parts(self.meta).items()
             }
         )
 
     @cached_property
     def _edges(self) -> TypedMap[EdgeType, EdgeData]:
         """The data of each edge type."""
-        counts = self.node_space.counts
         return TypedMap(
             {
-                edge_type: EdgeData(
-                    self.path,
-                    self.meta.files,
-                    edge_type=edge_type,
-                    folder=folder,
-                    num_edges=num_edges,
-                    num_sources=counts[edge_type[0]],
-                    num_destinations=counts[edge_type[2]],
-                )
+                edge_type: EdgeData(self, edge_type, folder, num_edges)
                 for edge_type, (folder, num_edges) in edge_parts(self.meta).items()
             }
         )

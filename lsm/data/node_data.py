@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,8 +13,11 @@ from lsm.core.ids import vector_of_ids
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.feature_files import FeatureFiles
-from lsm.data.format import FeatureMeta, FileMeta, LabelMeta
+from lsm.data.format import FeatureMeta, LabelMeta, NodeMeta
 from lsm.data.names import find_names, look_up_names, names_at, read_names
+
+if TYPE_CHECKING:
+    from lsm.data.graph_store import GraphStore
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # numbers: 64 MiB of int64
 
@@ -26,46 +30,34 @@ class NodeData:
 
     def __init__(
         self,
-        store: Path,
-        store_name: str,
-        files: dict[str, FileMeta],
-        *,
+        store: GraphStore,
         node_type: str,
         folder: str,
-        num_nodes: int,
-        num_classes: int,
-        label_meta: LabelMeta | None,
-        features: FeatureMeta | None,
+        meta: NodeMeta,
         given: FeatureFiles | None = None,
     ) -> None:
         """Use ``GraphStore.nodes``.
 
         Args:
-            store: The store's directory.
-            store_name: The name of the graph.
-            files: The files of the store, by name.
+            store: The store.
             node_type: The type.
             folder: "" or "NAME/", the place of its files.
-            num_nodes: The number of nodes.
-            num_classes: The number of classes; 0: no classes.
-            label_meta: The width and the dtype of labels that are numbers; None: they are classes,
-                if there are any.
-            features: The layout of the features; None: no features.
+            meta: Its description in meta.json.
             given: Features of another place, in place of those of the store.
         """
         self.node_type = node_type
-        self.num_nodes = num_nodes
-        self.num_classes = num_classes
+        self.num_nodes = meta.num_nodes
+        self.num_classes = meta.num_classes
         """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: nodes without labels, or
         with labels that are numbers."""
-        self.label_meta = label_meta
+        self.label_meta = meta.labels
         """The width and the dtype of labels that are numbers; None without such."""
-        self.features = features if given is None else _meta_of(given)
+        self.features = meta.features if given is None else _meta_of(given)
         """The layout of the features; None without any."""
         self._given = given
-        self._store = store
-        self._store_name = store_name
-        self._files = files
+        self._store = store.path
+        self._store_name = store.name
+        self._files = store.meta.files
         self._folder = folder
 
     def __repr__(self) -> str:
@@ -147,7 +139,7 @@ class NodeData:
         return load_array(path, found.dtype, found.shape(self.num_nodes), in_memory)
 
     def split(self, name: str) -> torch.Tensor:
-        """The nodes of a split (train, valid or val, test): ids [n] int64. Raises ValueError for
+        """The nodes of split ``name`` (train, valid or val, test): [n] int64. Raises ValueError for
         another split, or one with a node that does not exist."""
         path = self._path(layout.split_file(layout.split_name(name)), f"split {name!r}")
         ids = load_array(path, "int64", (None,), in_memory=True)
