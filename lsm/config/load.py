@@ -12,12 +12,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from lsm.config.keys import current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
 from lsm.core.arguments import as_path
-from lsm.core.section import FLOATS, describe, is_section, keys
+from lsm.core.section import FLOATS, is_section, keys, wrong_values_named
 from lsm.core.shipped import shipped_folder
 from lsm.run.options import default_run_dir
 
@@ -94,10 +94,8 @@ def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:  #
     """A checked ``Config`` from nested values; ValueError lists each wrong key on a line."""
     values = move_keys(model, values)
     _check_keys(model, values, source="config")
-    try:
+    with wrong_values_named():
         return model.model_validate(values)
-    except ValidationError as error:
-        raise ValueError("\n".join(describe(error))) from None
 
 
 def check_config(config: object, model: type[Tree], load: str) -> None:

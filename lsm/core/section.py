@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeGuard
 
@@ -66,10 +67,8 @@ class Section(BaseModel):
         given = dict(zip(fields, map(_plain, values), strict=False))
         for name, value in options.items():
             self._place(given, name, _plain(value))
-        try:
+        with wrong_values_named(type(self).section):
             super().__init__(**given)
-        except ValidationError as error:
-            raise ValueError("\n".join(describe(error, type(self).section))) from None
 
     # pydantic builds nested sections without __init__, so their errors keep their full keys.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -127,10 +126,15 @@ def keys(model: type[BaseModel]) -> list[str]:
     return [name for name, field in model.model_fields.items() if not field.exclude]
 
 
-def describe(error: ValidationError, section: str = "") -> Iterator[str]:
-    """A line for each wrong value: its full key, the expectation and the value."""
-    lines = dict.fromkeys(_describe(detail, section) for detail in error.errors())
-    yield from lines
+@contextmanager
+def wrong_values_named(section: str = "") -> Iterator[None]:
+    """A context in which a model that refuses values raises ValueError with a line for each: its
+    full key, the expectation and the value."""
+    try:
+        yield
+    except ValidationError as error:
+        lines = dict.fromkeys(_describe(detail, section) for detail in error.errors())
+        raise ValueError("\n".join(lines)) from None
 
 
 def _describe(detail: ErrorDetails, section: str) -> str:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.core.progress import ByteProgress
+from lsm.core.section import wrong_values_named
 from lsm.data import format as layout
 from lsm.data.convert.features import convert, feature_meta
 from lsm.data.convert.write_store import StoreOptions, store_bytes
@@ -105,14 +106,8 @@ def parse_parameters(parameters: dict[str, Any]) -> tuple[SynthSpec, StoreOption
     fields = dict(parameters)
     for key in StoreOptions.__annotations__.keys() & fields.keys():
         options[key] = fields.pop(key)  # type: ignore[literal-required]
-    try:
+    with wrong_values_named():
         return SynthSpec(**fields), options
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "value_error":
-            raise ValueError(str(first["ctx"]["error"])) from None
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
 
 
 def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) -> GraphStore:

@@ -69,10 +69,10 @@ def test_no_relations(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nodes": 1}, "nodes: Input should be greater than or equal to 2"),
+        ({"nodes": 1}, "nodes: expected at least 2, got 1"),
         ({"nodes": 5}, "classes: expected at most nodes = 5, got 16"),
         ({"nodes": 50, "dim": 4}, "dim: triples have no such thing"),
-        ({"nodes": 50, "avg_degree": 0.0}, "avg_degree: Input should be greater than 0"),
+        ({"nodes": 50, "avg_degree": 0.0}, "avg_degree: expected more than 0"),
         ({"nodes": 50, "valid_fraction": 0.5, "test_fraction": 0.5}, "expected a sum below 1"),
     ],
 )

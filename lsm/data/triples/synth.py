@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.core.progress import counting
+from lsm.core.section import wrong_values_named
 from lsm.data.triples.names import NumberNames
 from lsm.data.triples.sort import write_all
 from lsm.data.triples.store import TripleStore
@@ -70,16 +71,10 @@ def synthesize_triples(
     Memory: ``memory_bytes`` for the sort, 17 bytes per entity. Raises ValueError for a parameter
     out of range, OSError where the disk is full.
     """
-    try:
+    for name in parameters.keys() - TripleSpec.model_fields.keys():
+        raise ValueError(f"{name}: triples have no such thing; leave it out")
+    with wrong_values_named():
         spec = TripleSpec(**parameters)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "value_error":
-            raise ValueError(str(first["ctx"]["error"])) from None
-        where = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise ValueError(f"{where}: triples have no such thing; leave it out") from None
-        raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
     with StoreWriter(out, force=force, kind="triples") as writer:
         spool = writer.scratch() / "all.ids"
         num_triples = max(1, int(spec.nodes * spec.avg_degree))
