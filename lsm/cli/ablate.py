@@ -7,15 +7,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from lsm.cli.arguments import config_names
-from lsm.cli.trace import Progress, integers, require_folder
-
-if TYPE_CHECKING:
-    from lsm.ablation.config import AblationConfig
+from lsm.cli.arguments import Progress, config_names
+from lsm.cli.trace import integers, require_folder
 
 _OPTIONS = {
     "cache.policy": "--policies",
@@ -112,13 +109,7 @@ def ablate(
         "seed": seed,
     }
     records = _run_trace(trace, axes, settings, victim_rows, jobs, out, progress)
-    if json_path is not None:
-        from lsm.ablation.report import write_json
-
-        write_json(json_path, records)
-    _show(records)
-    if out is not None:
-        typer.echo(f"results: {out}")
+    _finish(records, json_path, out)
 
 
 def _run_config(
@@ -128,36 +119,23 @@ def _run_config(
     json_path: Path | None,
     progress: bool | None,
 ) -> None:
+    from lsm.ablation import overlap_study
     from lsm.ablation.config import AblationConfig
     from lsm.ablation.output import held
-    from lsm.ablation.report import write_json
     from lsm.ablation.study import run_study
     from lsm.config.load import find_config, load_tree
 
     study = load_tree(AblationConfig, find_config(config, "ablation"), overrides)
     if json_path is not None:
         require_folder("--json", json_path)
-    if study.accumulator.enabled:
-        with held(study):
-            _run_accumulator(study, json_path, progress)
-        return
+    text = None
     with held(study), _plain_warnings():
-        records = run_study(study, jobs=jobs, progress=progress)
-    if json_path is not None:
-        write_json(json_path, records)
-    _show(records)
-    typer.echo(f"results: {study.output}")
-
-
-def _run_accumulator(study: AblationConfig, json_path: Path | None, progress: bool | None) -> None:
-    from lsm.ablation import overlap_study
-    from lsm.ablation.report import write_json
-
-    records = overlap_study.run_study(study, progress=progress)
-    if json_path is not None:
-        write_json(json_path, records)
-    typer.echo(overlap_study.markdown(records))
-    typer.echo(f"results: {study.output}")
+        if study.accumulator.enabled:
+            records = overlap_study.run_study(study, progress=progress)
+            text = overlap_study.markdown(records)
+        else:
+            records = run_study(study, jobs=jobs, progress=progress)
+    _finish(records, json_path, study.output, text)
 
 
 def _run_trace(
@@ -235,17 +213,28 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _show(records: list[dict]) -> None:
+def _finish(
+    records: list[dict], json_path: Path | None, out: Path | str | None, text: str | None = None
+) -> None:
+    """Writes the records to ``json_path`` and prints them, as ``text`` if it is given, and the
+    folder ``out`` of the results, if there is one."""
     from rich.console import Console
 
-    from lsm.ablation.report import requests_note, table
+    from lsm.ablation.report import requests_note, table, write_json
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a file has no width to fit into
-    console.print(table(records))
-    if note := requests_note(records):
-        typer.echo(note)
+    if json_path is not None:
+        write_json(json_path, records)
+    if text is not None:
+        typer.echo(text)
+    else:
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=200)  # a file has no width to fit into
+        console.print(table(records))
+        if note := requests_note(records):
+            typer.echo(note)
+    if out is not None:
+        typer.echo(f"results: {out}")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -23,6 +23,13 @@ def config_names(subfolder: str = "") -> Callable[[str], list[str]]:
     return complete
 
 
+Store = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory.")]
+MovedStore = Annotated[
+    Path | None, typer.Option("--store", help="The store of the run, where it has moved.")
+]
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override config keys.")
 ]

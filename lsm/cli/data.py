@@ -1,15 +1,18 @@
-"""``lsm data``: make, convert, inspect and check stores."""
+"""``lsm data``: make, convert, inspect and check stores.
+
+A command that passes ``context.params`` on has the arguments of that function as its options.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lsm.cli.arguments import Progress, Store
 from lsm.cli.links import split_links_command
 from lsm.core.units import format_bytes, parse_bytes
 
@@ -47,13 +50,11 @@ StripeBytes = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing store on success.")]
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
-]
 
 
 @convert_app.command("npy")
 def convert_npy_command(
+    context: typer.Context,
     src: Annotated[Path, typer.Argument(help="Directory with edge_index.npy, node_feat.npy, ...")],
     out: Out,
     name: Name = None,
@@ -77,23 +78,12 @@ def convert_npy_command(
     """
     from lsm.data.convert.npy import convert_npy
 
-    store = convert_npy(
-        src,
-        out,
-        name=name,
-        dtype=dtype,
-        num_classes=num_classes,
-        add_reverse=add_reverse,
-        stripes=stripes,
-        stripe_bytes=stripe_bytes,
-        force=force,
-        progress=progress,
-    )
-    _done(store)
+    _done(convert_npy(**context.params))
 
 
 @convert_app.command("igb")
 def convert_igb_command(
+    context: typer.Context,
     src: Annotated[Path, typer.Argument(help="Directory that holds SIZE/processed/paper/...")],
     out: Out,
     size: Annotated[str, typer.Option(help="tiny, small, medium, large or full.")],
@@ -114,25 +104,12 @@ def convert_igb_command(
     """Convert a homogeneous IGB dataset to a store."""
     from lsm.data.convert.igb import convert_igb
 
-    store = convert_igb(
-        src,
-        out,
-        size=size,
-        num_classes=num_classes,
-        num_nodes=num_nodes,
-        num_labelled=num_labelled,
-        name=name,
-        dtype=dtype,
-        stripes=stripes,
-        stripe_bytes=stripe_bytes,
-        force=force,
-        progress=progress,
-    )
-    _done(store)
+    _done(convert_igb(**context.params))
 
 
 @convert_app.command("triples")
 def convert_triples_command(
+    context: typer.Context,
     src: Annotated[
         Path, typer.Argument(help="Directory with train, valid and test files, or one file.")
     ],
@@ -163,9 +140,10 @@ def convert_triples_command(
     seed: Annotated[
         int, typer.Option(min=0, help="Of the order of entities and of drawn splits.")
     ] = 0,
-    memory: Annotated[
+    memory_bytes: Annotated[
         int,
         typer.Option(
+            "--memory",
             parser=_size,
             metavar="SIZE",
             show_default="768MiB",
@@ -183,22 +161,8 @@ def convert_triples_command(
     """
     from lsm.data.triples.convert import convert_triples
 
-    store = convert_triples(
-        src,
-        out,
-        columns=None if columns is None else columns.split(","),
-        header=header,
-        comment=comment,
-        skip_malformed=skip_malformed,
-        valid_fraction=valid_fraction,
-        test_fraction=test_fraction,
-        seed=seed,
-        memory_bytes=memory,
-        name=name,
-        force=force,
-        progress=progress,
-    )
-    _done_triples(store)
+    options = context.params | {"columns": None if columns is None else columns.split(",")}
+    _done_triples(convert_triples(**options))
 
 
 @app.command("synth")
@@ -258,29 +222,9 @@ def synth_command(
     from lsm.data.synth import synthesize
     from lsm.data.typed.synth import synthesize_typed
 
-    make = synthesize if types == 1 else partial(synthesize_typed, num_types=types)
-    store = make(
-        out,
-        nodes=nodes,
-        dim=dim,
-        classes=classes,
-        avg_degree=avg_degree,
-        degree_exponent=degree_exponent,
-        popularity_exponent=popularity_exponent,
-        homophily=homophily,
-        signal=signal,
-        train_fraction=train_fraction,
-        valid_fraction=valid_fraction,
-        test_fraction=test_fraction,
-        seed=seed,
-        name=name,
-        dtype=dtype,
-        stripes=stripes,
-        stripe_bytes=stripe_bytes,
-        force=force,
-        progress=progress,
-    )
-    _done(store)
+    not_of_graphs = ("kind", "relations", "types")
+    options = {key: each for key, each in context.params.items() if key not in not_of_graphs}
+    _done(synthesize(**options) if types == 1 else synthesize_typed(num_types=types, **options))
 
 
 def _synth_triples(context: typer.Context) -> None:
@@ -294,9 +238,6 @@ def _synth_triples(context: typer.Context) -> None:
         and source.name != "DEFAULT"
     }
     _done_triples(synthesize_triples(**given))
-
-
-Store = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory.")]
 
 
 @app.command("info")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lsm.cli.arguments import Explain, Overrides, PrintConfig, config_names
+from lsm.cli.arguments import Explain, MovedStore, Overrides, PrintConfig, Progress, config_names
 from lsm.cli.training import train_to_summary
 
 app = typer.Typer(
@@ -78,11 +78,6 @@ def eval_command(
     typer.echo(json.dumps(evaluate_run(EmbeddingRun.open(run, overrides or []), ranked)))
 
 
-StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="The store of the run, where it has moved.")
-]
-
-
 @app.command("export")
 def export_command(
     run: Run,
@@ -91,11 +86,9 @@ def export_command(
         str, typer.Option("--format", help="npy, tsv, word2vec or safetensors.")
     ] = "npy",
     ids: Annotated[bool, typer.Option("--ids", help="Ids instead of names.")] = False,
-    store: StoreOption = None,
+    store: MovedStore = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files in --out.")] = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
-    ] = None,
+    progress: Progress = None,
 ) -> None:
     """Write the embeddings of a run to files for other tools, a block at a time."""
     from lsm.core.units import format_bytes
@@ -113,7 +106,7 @@ def neighbors_command(
     k: Annotated[int, typer.Option("-k", help="Neighbours of each.")] = 10,
     measure: Annotated[str, typer.Option("--by", help="cosine or dot.")] = "cosine",
     ids: Annotated[bool, typer.Option("--ids", help="NAME is an id, and so are answers.")] = False,
-    store: StoreOption = None,
+    store: MovedStore = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
 ) -> None:
     """Print the entities whose embeddings are nearest to those of others."""
@@ -154,7 +147,7 @@ def predict_command(
         ),
     ] = None,
     ids: IdsOption = False,
-    store: StoreOption = None,
+    store: MovedStore = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
@@ -212,7 +205,7 @@ def score_command(
         bool, typer.Option("--skip-malformed", help="Leave out bad lines and unknown names.")
     ] = False,
     ids: IdsOption = False,
-    store: StoreOption = None,
+    store: MovedStore = None,
     out: OutOption = None,
     force: ForceOption = False,
 ) -> None:

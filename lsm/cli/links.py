@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from lsm.cli.arguments import Store
+
 
 def split_links_command(
-    store: Annotated[Path, typer.Argument(metavar="DIR", help="Store directory.")],
+    context: typer.Context,
+    store: Store,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory to make; default: STORE.links.")
     ] = None,
@@ -57,22 +60,13 @@ def split_links_command(
 
     At random, parallel edges, and edges in the other direction, are in the same split.
     """
-    from lsm.data.graph_store import GraphStore
     from lsm.data.links.splits import LinkSplits
 
-    splits = LinkSplits.make(
-        GraphStore.open(store),
-        out,
-        edge_type=None if edge_type is None else _edge_type(edge_type),
-        reverse_type=_reverse_type(reverse_type),
-        valid=valid,
-        test=test,
-        order=_choice("--order", order, ("auto", "random", "time")),
-        seed=seed,
-        message_edges=_choice("--message-edges", message_edges, ("train", "earlier", "all")),
-        given=given,
-        force=force,
-    )
+    options = context.params | {
+        "edge_type": None if edge_type is None else _edge_type(edge_type),
+        "reverse_type": _reverse_type(reverse_type),
+    }
+    splits = LinkSplits.make(**options)
     counts = ", ".join(f"{name} {count:,}" for name, count in splits.num_edges.items())
     typer.echo(f"{splits.path}: {','.join(splits.edge_type)}, {counts} ({splits.meta.order})")
 
@@ -88,9 +82,3 @@ def _reverse_type(text: str) -> tuple[str, str, str] | Literal["auto"] | None:
     if text == "auto":
         return "auto"
     return None if text == "none" else _edge_type(text)
-
-
-def _choice(option: str, text: str, known: tuple[str, ...]) -> Any:
-    if text not in known:
-        raise typer.BadParameter(f"expected {', '.join(known)}, got {text!r}", param_hint=option)
-    return text

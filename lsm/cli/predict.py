@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from lsm.cli.arguments import MovedStore, Progress
+
 
 def predict(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run of `lsm train`.")],
     out: Annotated[Path, typer.Option("--out", help="New directory to write to.")],
     nodes: Annotated[
@@ -69,13 +72,9 @@ def predict(
         str | None,
         typer.Option("--memory-bytes", help="Memory of each rank, such as 4GiB."),
     ] = None,
-    threads: Annotated[int, typer.Option("--threads", help="Threads. 0: one per core.")] = 0,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="The store of the run, where it has moved.")
-    ] = None,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
-    ] = None,
+    num_threads: Annotated[int, typer.Option("--threads", help="Threads. 0: one per core.")] = 0,
+    store: MovedStore = None,
+    progress: Progress = None,
 ) -> None:
     """Write embeddings, scores and predictions of all nodes, or scores of links, from disk.
 
@@ -88,27 +87,11 @@ def predict(
     prepare_environment()
     from lsm.train.prediction import predict as run_predict
 
-    chosen: Any = route
-    file_format: Any = format
-    names = [name.strip() for name in (outputs or "").split(",") if name.strip()]
-    summary = run_predict(
-        run,
-        store,
-        out,
-        nodes=nodes,
-        node_type=node_type,
-        links=links,
-        top_k=top_k,
-        exclude_known=exclude_known,
-        outputs=names,
-        dtype=dtype,
-        format=file_format,
-        route=chosen,
-        num_neighbors=None if num_neighbors is None else _numbers(num_neighbors),
-        memory_bytes=memory_bytes,
-        num_threads=threads,
-        progress=progress,
-    )
+    options = context.params | {
+        "outputs": [name.strip() for name in (outputs or "").split(",") if name.strip()],
+        "num_neighbors": None if num_neighbors is None else _numbers(num_neighbors),
+    }
+    summary = run_predict(options.pop("run"), **options)
     if rank_in() in (None, 0):
         typer.echo(json.dumps(summary))
 

@@ -7,9 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
-]
+from lsm.cli.arguments import Progress
 
 
 def trace(
