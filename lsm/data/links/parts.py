@@ -55,7 +55,6 @@ class RandomParts:
         self._is_symmetric = is_symmetric
 
     def of(self, edges: EdgeData, chunk: EdgeChunk, *, is_reverse: bool) -> np.ndarray:
-        """As Parts.of()."""
         first, second = chunk.sources, chunk.destinations
         if is_reverse:
             first, second = second, first
@@ -77,7 +76,6 @@ class TimeParts:
         self._bounds = [times[place] if place < count else times[-1] + 1 for place in places]
 
     def of(self, edges: EdgeData, chunk: EdgeChunk, *, is_reverse: bool) -> np.ndarray:
-        """As Parts.of()."""
         times = edges.times()
         own = times[chunk.first : chunk.first + len(chunk.sources)].numpy()
         found = np.searchsorted(self._bounds, own, side="right")
@@ -99,7 +97,6 @@ class GivenParts:
         self._keys = [self._key_of(pairs[:, 0], pairs[:, 1]) for pairs in (valid, test)]
 
     def of(self, edges: EdgeData, chunk: EdgeChunk, *, is_reverse: bool) -> np.ndarray:
-        """As Parts.of()."""
         ends = (chunk.sources, chunk.destinations)
         own = self._key_of(*(ends[::-1] if is_reverse else ends))
         found = np.zeros(len(own), np.int64)

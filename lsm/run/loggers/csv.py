@@ -23,16 +23,13 @@ class CsvLogger(Logger):
         }
 
     def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
-        """As Logger.add()."""
         self._tables[kind].add(at, values)
 
     def flush(self) -> None:
-        """As Logger.flush()."""
         for each in self._tables.values():
             each.flush()
 
     def close(self) -> None:
-        """As Logger.close()."""
         self.flush()
 
 

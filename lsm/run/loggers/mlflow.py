@@ -43,20 +43,17 @@ class MlflowLogger(Logger):
             ) from error
 
     def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
-        """As Logger.add()."""
         now = int(1000 * time.time())
         for name, value in values.items():
             key = _FOREIGN.sub("_", f"{kind}/{name}")
             self._waiting.append(self._mlflow.entities.Metric(key, float(value), now, at))
 
     def flush(self) -> None:
-        """As Logger.flush()."""
         waiting, self._waiting = self._waiting, []
         for begin in range(0, len(waiting), _MOST):
             self._call(self._client.log_batch, metrics=waiting[begin : begin + _MOST])
 
     def close(self) -> None:
-        """As Logger.close()."""
         self.flush()
         self._call(self._client.set_terminated)
 

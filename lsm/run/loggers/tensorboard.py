@@ -25,20 +25,17 @@ class TensorBoardLogger(Logger):
             self.writer = SummaryWriter(self._path, purge_step=run.iteration)
 
     def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
-        """As Logger.add()."""
         with self._writing() as writer:
             if writer is not None:
                 for name, value in values.items():
                     writer.add_scalar(f"{kind}/{name}", value, at)
 
     def flush(self) -> None:
-        """As Logger.flush()."""
         with self._writing() as writer:
             if writer is not None:
                 writer.flush()
 
     def close(self) -> None:
-        """As Logger.close()."""
         with self._writing() as writer:
             if writer is not None:
                 writer.close()

@@ -38,7 +38,6 @@ class WandbLogger(Logger):
             self._run.define_metric(f"{kind}/*", step_metric=axis)
 
     def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
-        """As Logger.add()."""
         named = {f"{kind}/{name}": value for name, value in values.items()}
         self._run.log(named | {_AXES[kind]: at})
 
@@ -46,7 +45,6 @@ class WandbLogger(Logger):
         """As Logger.flush(). wandb's process takes each number at once."""
 
     def close(self) -> None:
-        """As Logger.close()."""
         self._run.finish()
 
 
