@@ -33,64 +33,43 @@ def write_topology(
     no node.
     """
     pool = native.ThreadPool(min(8, os.cpu_count() or 1))
-    degrees = np.zeros(num_nodes, np.int64)
+    starts = np.zeros(num_nodes + 1, np.int64)
     for first_edge, chunk in edges.edge_chunks():
         try:
-            native.count_degrees(pool, chunk, first_edge, degrees)
+            native.count_degrees(pool, chunk, first_edge, starts[1:])
         except ValueError as error:
             raise ValueError(f"{edges.path}: {error}") from None
         advance(chunk.nbytes)
-    cursors = _starts(degrees)
+    cursors = np.cumsum(starts, out=starts)[:-1]
     with writer.file(layout.INDICES) as sink:
         dtype = np.dtype(layout.index_dtype(num_nodes))
         sink.write_header(dtype, num_edges)
-        for first, last in _passes(cursors, num_edges, sort_bytes // dtype.itemsize):
-            first_index = int(cursors[first])
-            end = int(cursors[last]) if last < num_nodes else num_edges
-            indices = np.empty(end - first_index, dtype)
+        for first, last in _passes(starts, sort_bytes // dtype.itemsize):
+            first_index = int(starts[first])
+            indices = np.empty(int(starts[last]) - first_index, dtype)
             for first_edge, chunk in edges.edge_chunks():
                 native.fill_csc(pool, chunk, first_edge, cursors, first, last, first_index, indices)
                 if last == num_nodes:
                     advance(chunk.nbytes)
-            _write_in_pieces(sink.write, indices)
+            sink.write(indices)
     # Each node's cursor has moved to the end of its list, the start of the next node's list.
     with writer.file(layout.INDPTR) as sink:
         sink.write_header(np.dtype(np.int64), num_nodes + 1)
         sink.write(np.zeros(1, np.int64))
-        _write_in_pieces(sink.write, cursors)
+        sink.write(cursors)
 
 
-def _starts(degrees: np.ndarray) -> np.ndarray:
-    """Exclusive prefix sum, in place."""
-    total = np.int64(0)
-    step = 1 << 20
-    for begin in range(0, len(degrees), step):
-        part = degrees[begin : begin + step]
-        ends = np.cumsum(part) + total
-        part[1:] = ends[:-1]
-        part[0], total = total, ends[-1]
-    return degrees
-
-
-def _passes(starts: np.ndarray, num_edges: int, max_edges: int) -> list[tuple[int, int]]:
+def _passes(starts: np.ndarray, max_edges: int) -> list[tuple[int, int]]:
     """Node ranges [first, last) that cover all nodes, each with at most ``max_edges`` edges.
 
-    A node with more edges than that gets a range of its own.
+    A node with more edges than that gets a range of its own. ``starts``: [nodes + 1], the first
+    edge of each node, and the end.
     """
     ranges = []
-    first = 0
-    while first < len(starts):
+    first, num_nodes = 0, len(starts) - 1
+    while first < num_nodes:
         limit = int(starts[first]) + max_edges
-        if limit >= num_edges:
-            last = len(starts)
-        else:
-            last = max(first + 1, int(np.searchsorted(starts, limit, side="right")) - 1)
+        last = max(first + 1, int(np.searchsorted(starts, limit, side="right")) - 1)
         ranges.append((first, last))
         first = last
     return ranges
-
-
-def _write_in_pieces(write: Callable[[np.ndarray], None], array: np.ndarray) -> None:
-    step = (64 << 20) // array.itemsize
-    for begin in range(0, len(array), step):
-        write(array[begin : begin + step])
