@@ -87,8 +87,8 @@ class FileSink:
         self.write(npy_header(dtype, length, *row))
 
     def write_array(self, array: np.ndarray) -> None:
-        """Writes the 1-D ``array`` as a .npy file."""
-        self.write_header(array.dtype, len(array))
+        """Writes ``array`` as a .npy file."""
+        self.write_header(array.dtype, *array.shape)
         self.write(np.ascontiguousarray(array))
 
     def replace_header(self, dtype: np.dtype, length: int, *row: int) -> None:

@@ -105,7 +105,7 @@ class StoreWriter:
         return self._directory / name
 
     def write_array(self, name: str, array: np.ndarray) -> None:
-        """Writes the 1-D ``array`` as the .npy file ``name``."""
+        """Writes ``array`` as the .npy file ``name``."""
         with self.file(name) as sink:
             sink.write_array(array)
 

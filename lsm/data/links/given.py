@@ -53,13 +53,9 @@ class GivenSplits:
             ]
             pairs["train"] = np.concatenate([np.empty((0, 2), np.int64), *rest])
         for split in layout.SPLITS:
-            with writer.file(links_layout.split_file(split)) as sink:
-                sink.write_header(np.dtype(np.int64), len(pairs[split]), 2)
-                sink.write(np.ascontiguousarray(pairs[split]))
+            writer.write_array(links_layout.split_file(split), pairs[split])
         for split, ids in self.candidates.items():
-            with writer.file(links_layout.candidates_file(split)) as sink:
-                sink.write_header(np.dtype(np.int64), len(ids), ids.shape[1])
-                sink.write(np.ascontiguousarray(ids))
+            writer.write_array(links_layout.candidates_file(split), ids)
         return {split: len(pairs[split]) for split in layout.SPLITS}
 
 
