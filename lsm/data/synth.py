@@ -82,8 +82,9 @@ class _Stream(IntEnum):
     SPLITS = 6
 
 
-def _generator(seed: int, stream: _Stream, chunk: int = 0) -> np.random.Generator:
-    return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, stream, chunk])))
+def generator(*keys: int) -> np.random.Generator:
+    """The random stream with ``keys``: seed, purpose, chunk."""
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(keys)))
 
 
 def synthesize(out: str | Path, *, progress: bool | None = None, **parameters: Any) -> GraphStore:
@@ -111,12 +112,7 @@ def parse_parameters(parameters: dict[str, Any]) -> tuple[SynthSpec, StoreOption
 
 
 def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) -> GraphStore:
-    meta = feature_meta(
-        spec.dim,
-        options.get("dtype") or "float32",
-        options.get("stripes", 1),
-        options.get("stripe_bytes", layout.PAGE_BYTES),
-    )
+    meta = feature_meta(spec.dim, options.get("dtype") or "float32", options)
     with (
         StoreWriter(out, force=options.get("force", False)) as writer,
         ByteProgress(options.get("progress")) as bars,
@@ -144,7 +140,7 @@ def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) ->
     return GraphStore.open(out)
 
 
-def _chunks(total: int, step: int) -> Iterator[tuple[int, int, int]]:
+def chunks(total: int, step: int) -> Iterator[tuple[int, int, int]]:
     """(number, begin, end) of each chunk of ``step`` that covers [0, total)."""
     for number, begin in enumerate(range(0, total, step)):
         yield number, begin, min(begin + step, total)
@@ -153,9 +149,9 @@ def _chunks(total: int, step: int) -> Iterator[tuple[int, int, int]]:
 def _make_labels(spec: SynthSpec) -> np.ndarray:
     """Class of each node, uniform and independent of its id: [N] int32."""
     labels = np.empty(spec.nodes, np.int32)
-    for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
-        generator = _generator(spec.seed, _Stream.LABELS, number)
-        labels[begin:end] = generator.integers(spec.classes, size=end - begin, dtype=np.int32)
+    for number, begin, end in chunks(spec.nodes, _NODE_CHUNK):
+        draws = generator(spec.seed, _Stream.LABELS, number)
+        labels[begin:end] = draws.integers(spec.classes, size=end - begin, dtype=np.int32)
     return labels
 
 
@@ -166,13 +162,13 @@ def write_splits(spec: SynthSpec, writer: StoreWriter, folder: str = "") -> None
     if bounds[-1] > 1 - 1e-9:
         bounds[-1] = np.inf  # against rounding: every node has a split
     kinds = np.empty(spec.nodes, np.uint8)
-    for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
-        draws = _generator(spec.seed, _Stream.SPLITS, number).random(end - begin)
+    for number, begin, end in chunks(spec.nodes, _NODE_CHUNK):
+        draws = generator(spec.seed, _Stream.SPLITS, number).random(end - begin)
         kinds[begin:end] = np.searchsorted(bounds, draws, side="right")
     for kind, name in enumerate(layout.SPLITS):
         with writer.file(folder + layout.split_file(name)) as sink:
             sink.write_header(np.dtype(np.int64), int(np.count_nonzero(kinds == kind)))
-            for _, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
+            for _, begin, end in chunks(spec.nodes, _NODE_CHUNK):
                 sink.write(np.flatnonzero(kinds[begin:end] == kind) + begin)
 
 
@@ -187,26 +183,24 @@ class _Communities:
     def of(cls, spec: SynthSpec, labels: np.ndarray) -> _Communities:
         index_dtype = layout.index_dtype(spec.nodes)
         order = np.arange(spec.nodes, dtype=index_dtype)
-        _generator(spec.seed, _Stream.ORDER).shuffle(order)
+        generator(spec.seed, _Stream.ORDER, 0).shuffle(order)
         members = order[np.argsort(labels[order], kind="stable")]
         counts = np.bincount(labels, minlength=spec.classes)
         return cls(members, np.concatenate([[0], np.cumsum(counts)]))
 
-    def draw(
-        self, spec: SynthSpec, generator: np.random.Generator, homes: np.ndarray
-    ) -> np.ndarray:
+    def draw(self, spec: SynthSpec, draws: np.random.Generator, homes: np.ndarray) -> np.ndarray:
         """One source for each destination, whose community is in ``homes``; popular sources more
         often."""
         num = len(homes)
         # The community at a uniform position in members is drawn in proportion to its size.
-        anywhere = generator.integers(self.starts[-1], size=num)
+        anywhere = draws.integers(self.starts[-1], size=num)
         chosen = np.searchsorted(self.starts, anywhere, side="right") - 1
-        at_home = generator.random(num, dtype=np.float32) < spec.homophily
+        at_home = draws.random(num, dtype=np.float32) < spec.homophily
         chosen[at_home] = homes[at_home]
         sizes = np.diff(self.starts)[chosen]
         # Inverse of the cumulative k**-a: a share u of the draws goes to the first u**(1/(1-a)).
         power = 1 / (1 - spec.popularity_exponent)
-        ranks = (sizes * generator.random(num) ** power).astype(np.int64)
+        ranks = (sizes * draws.random(num) ** power).astype(np.int64)
         return self.members[self.starts[chosen] + np.minimum(ranks, sizes - 1)]
 
 
@@ -216,12 +210,12 @@ def _make_degrees(spec: SynthSpec) -> np.ndarray:
     largest = spec.nodes - 1
     smallest = _pareto_scale(spec.avg_degree, shape, largest)
     degrees = np.empty(spec.nodes, np.int64)
-    for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
-        generator = _generator(spec.seed, _Stream.DEGREES, number)
-        tail = 1 - generator.random(end - begin)
+    for number, begin, end in chunks(spec.nodes, _NODE_CHUNK):
+        draws = generator(spec.seed, _Stream.DEGREES, number)
+        tail = 1 - draws.random(end - begin)
         values = np.minimum(smallest * tail ** (-1 / shape), largest)
         # Rounding up with the probability of the fraction keeps the mean.
-        degrees[begin:end] = values + generator.random(end - begin)
+        degrees[begin:end] = values + draws.random(end - begin)
     return np.minimum(degrees, largest)
 
 
@@ -251,9 +245,9 @@ def _write_edges(
         sink.write_header(dtype, 0)
 
         def make(number: int, first: int, last: int) -> np.ndarray:
-            generator = _generator(spec.seed, _Stream.EDGES, number)
+            draws = generator(spec.seed, _Stream.EDGES, number)
             wanted, homes = degrees[first:last], labels[first:last]
-            return _draw_edges(spec, generator, communities, first, wanted, homes)
+            return _draw_edges(spec, draws, communities, first, wanted, homes)
 
         for (first, last), keys in _in_order(executor, make, _edge_ranges(degrees)):
             nodes, sources = np.divmod(keys, spec.nodes)
@@ -272,7 +266,7 @@ def _write_edges(
 def _edge_ranges(degrees: np.ndarray) -> list[tuple[int, int]]:
     """Ranges of destinations with about _EDGE_CHUNK edges each (one node may have more)."""
     ranges = []
-    for _, begin, end in _chunks(len(degrees), _EDGE_CHUNK):
+    for _, begin, end in chunks(len(degrees), _EDGE_CHUNK):
         ends = np.cumsum(degrees[begin:end])
         first = 0
         while first < end - begin:
@@ -286,7 +280,7 @@ def _edge_ranges(degrees: np.ndarray) -> list[tuple[int, int]]:
 
 def _draw_edges(
     spec: SynthSpec,
-    generator: np.random.Generator,
+    draws: np.random.Generator,
     communities: _Communities,
     first: int,
     wanted: np.ndarray,
@@ -298,9 +292,9 @@ def _draw_edges(
     for attempt in range(_POPULAR_DRAWS + _UNIFORM_DRAWS):
         nodes = np.repeat(np.arange(len(wanted)), missing)
         if attempt < _POPULAR_DRAWS:
-            sources = communities.draw(spec, generator, homes[nodes])
+            sources = communities.draw(spec, draws, homes[nodes])
         else:
-            sources = generator.integers(spec.nodes, size=len(nodes))
+            sources = draws.integers(spec.nodes, size=len(nodes))
         fresh = (nodes * spec.nodes + sources)[sources != nodes + first]
         keys = _sorted_unique(np.concatenate([keys, fresh]))
         missing = wanted - np.bincount(keys // spec.nodes, minlength=len(wanted))
@@ -310,10 +304,18 @@ def _draw_edges(
 
 
 def _sorted_unique(keys: np.ndarray) -> np.ndarray:
+    """As np.unique(), which takes seventy times as long for a million keys."""
     keys.sort()
     is_first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
     return keys[is_first]
+
+
+def make_centroids(spec: SynthSpec, draws: np.random.Generator, dim: int) -> np.ndarray:
+    """The centroid of each class, of length ``signal``: [classes, dim] float32."""
+    centroids = draws.standard_normal((spec.classes, dim), dtype=np.float32)
+    centroids *= np.float32(spec.signal) / np.linalg.norm(centroids, axis=1, keepdims=True)
+    return centroids
 
 
 def _write_features(
@@ -324,25 +326,21 @@ def _write_features(
     executor: ThreadPoolExecutor,
     advance: Callable[[int], None],
 ) -> None:
-    centroids = _generator(spec.seed, _Stream.CENTROIDS).standard_normal(
-        (spec.classes, spec.dim), dtype=np.float32
-    )
-    lengths = np.linalg.norm(centroids, axis=1, keepdims=True)
-    centroids *= np.float32(spec.signal) / lengths
+    centroids = make_centroids(spec, generator(spec.seed, _Stream.CENTROIDS, 0), spec.dim)
     step = max(1, _FEATURE_CHUNK_BYTES // (4 * spec.dim))
     block = max(1, _BLOCK_BYTES // (4 * spec.dim))
 
     def make(number: int, first: int, last: int) -> np.ndarray:
-        generator = _generator(spec.seed, _Stream.FEATURES, number)
+        draws = generator(spec.seed, _Stream.FEATURES, number)
         rows = np.empty((last - first, spec.dim), np.float32)
-        for _, begin, end in _chunks(len(rows), block):
+        for _, begin, end in chunks(len(rows), block):
             part = rows[begin:end]
-            generator.standard_normal(dtype=np.float32, out=part)
+            draws.standard_normal(dtype=np.float32, out=part)
             part += centroids[labels[first + begin : first + end]]
         return convert(rows, meta.dtype, first)
 
     striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
-    ranges = ((begin, end) for _, begin, end in _chunks(spec.nodes, step))
+    ranges = ((begin, end) for _, begin, end in chunks(spec.nodes, step))
     for _, rows in _in_order(executor, make, ranges):
         striped.write(rows)
         advance(rows.nbytes)

@@ -13,7 +13,7 @@ import torch
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.features import check_conversion, feature_meta, warn_of_wide, write_features
+from lsm.data.convert.features import converted_meta, warn_of_wide, write_features
 from lsm.data.convert.write_store import SLACK_BYTES, StoreOptions, store_bytes
 from lsm.data.format import NodeMeta, StoreMeta
 from lsm.data.graph_parts import Edges, Nodes, check_edges, check_nodes
@@ -90,30 +90,24 @@ def _meta(
     untyped: bool,
     options: StoreOptions,
 ) -> StoreMeta | TypedMeta:
-    name = options.get("name") or source["format"]
+    graph_name = options.get("name") or source["format"]
+    of_types = {
+        name: NodeMeta(
+            num_nodes=each.num_nodes,
+            num_classes=each.num_classes,
+            labels=each.label_meta,
+            features=_feature_meta(each, "" if untyped else node_folder(name), options),
+        )
+        for name, each in nodes.items()
+    }
     if untyped:
-        features = _feature_meta(nodes[NODE], "", options)
-        assert features is not None
+        num_edges = edges[EDGE].num_edges
         return StoreMeta(
-            name=name,
-            num_nodes=nodes[NODE].num_nodes,
-            num_edges=edges[EDGE].num_edges,
-            num_classes=nodes[NODE].num_classes,
-            labels=nodes[NODE].label_meta,
-            features=features,
-            source=source,
+            name=graph_name, num_edges=num_edges, source=source, **dict(of_types[NODE])
         )
     meta = TypedMeta(
-        name=name,
-        node_types={
-            name: NodeMeta(
-                num_nodes=each.num_nodes,
-                num_classes=each.num_classes,
-                labels=each.label_meta,
-                features=_feature_meta(each, node_folder(name), options),
-            )
-            for name, each in nodes.items()
-        },
+        name=graph_name,
+        node_types=of_types,
         edge_types=[
             EdgeMeta(source=s, relation=r, destination=d, num_edges=each.num_edges)
             for (s, r, d), each in edges.items()
@@ -128,16 +122,7 @@ def _feature_meta(nodes: Nodes, folder: str, options: StoreOptions) -> layout.Fe
     if nodes.features is None:
         return None
     stored = str(nodes.features.dtype).removeprefix("torch.")
-    try:
-        return feature_meta(
-            nodes.features.shape[1],
-            check_conversion(stored, options.get("dtype")),
-            options.get("stripes", 1),
-            options.get("stripe_bytes", layout.PAGE_BYTES),
-            folder,
-        )
-    except ValueError as error:
-        raise ValueError(f"{nodes.where('x')}: {error}") from None
+    return converted_meta(nodes.where("x"), nodes.features.shape[1], stored, options, folder)
 
 
 def _bytes_of(
@@ -182,10 +167,7 @@ def _write_nodes(
         labels = torch.full((nodes.num_nodes,), -1) if labels is None else labels
         splits = dict.fromkeys(layout.SPLITS, none) | splits
     if labels is not None and (meta.num_classes or meta.labels or untyped):
-        with writer.file(folder + layout.LABELS) as sink:
-            values = labels.contiguous().numpy()
-            sink.write_header(values.dtype, *values.shape)
-            sink.write(values)
+        writer.write_array(folder + layout.LABELS, labels.numpy())
     for split, ids in splits.items():
         writer.write_array(folder + layout.split_file(split), ids.numpy())
     if nodes.times is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from lsm.data.format import FEATURE_DTYPES, PAGE_BYTES, FeatureMeta
 from lsm.data.stripes import StripedWriter
 from lsm.data.writer import StoreWriter
 
+if TYPE_CHECKING:
+    from lsm.data.convert.write_store import StoreOptions
+
 logger = logging.getLogger(__name__)
 
 CONVERSIONS = ("float16", "float32", "bfloat16")
@@ -24,11 +28,10 @@ MOST_STRIPES = 256
 """Each stripe is a file that stays open during the whole conversion, with a buffer of 4 MiB."""
 
 
-def feature_meta(
-    dim: int, dtype: str, stripes: int = 1, stripe_bytes: int = PAGE_BYTES, folder: str = ""
-) -> FeatureMeta:
-    """Layout of features of ``dim`` elements of ``dtype`` in ``folder`` of the store. Raises
-    ValueError for an unusable one."""
+def feature_meta(dim: int, dtype: str, options: StoreOptions, folder: str = "") -> FeatureMeta:
+    """Layout of features of ``dim`` elements of ``dtype`` in ``folder`` of the store, striped as
+    ``options`` say. Raises ValueError for an unusable one."""
+    stripes, stripe_bytes = options.get("stripes", 1), options.get("stripe_bytes", PAGE_BYTES)
     if dtype not in FEATURE_DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(FEATURE_DTYPES)}, got {dtype}")
     if not 1 <= stripes <= MOST_STRIPES:
@@ -44,7 +47,18 @@ def feature_meta(
     )
 
 
-def check_conversion(source: str, dtype: str | None) -> str:
+def converted_meta(
+    where: str, dim: int, source: str, options: StoreOptions, folder: str = ""
+) -> FeatureMeta:
+    """As feature_meta(), of features that ``where`` has as ``source``, with the dtype of
+    ``options``. Errors name ``where``."""
+    try:
+        return feature_meta(dim, _converted(source, options.get("dtype")), options, folder)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _converted(source: str, dtype: str | None) -> str:
     """The dtype of converted features: ``dtype``, or ``source``'s if None. Raises ValueError for a
     conversion that is not supported."""
     is_complex = source.startswith("complex")

@@ -12,7 +12,7 @@ import numpy as np
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.features import check_conversion, feature_meta, warn_of_wide, write_features
+from lsm.data.convert.features import converted_meta, warn_of_wide, write_features
 from lsm.data.convert.labels import write_labels
 from lsm.data.convert.topology import write_topology
 from lsm.data.format import FeatureMeta, StoreMeta
@@ -93,15 +93,10 @@ def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
         raise ValueError(
             f"{features.path}: expected features [nodes, dim], got shape {list(features.shape)}"
         )
-    try:
-        dtype = check_conversion(str(features.dtype), options.get("dtype"))
-    except ValueError as error:
-        raise ValueError(f"{features.path}: {error}") from None
-    warn_of_wide(dtype, features.num_bytes, str(features.path))
-    stripes = options.get("stripes", 1)
-    return feature_meta(
-        features.shape[1], dtype, stripes, options.get("stripe_bytes", layout.PAGE_BYTES)
-    )
+    where = str(features.path)
+    meta = converted_meta(where, features.shape[1], str(features.dtype), options)
+    warn_of_wide(meta.dtype, features.num_bytes, where)
+    return meta
 
 
 def store_bytes(num_nodes: int, num_edges: int, features: FeatureMeta) -> int:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.core.progress import counting
 from lsm.core.section import wrong_values_named
+from lsm.data.synth import generator
 from lsm.data.triples.names import NumberNames
 from lsm.data.triples.sort import write_all
 from lsm.data.triples.store import TripleStore
@@ -98,18 +99,17 @@ def synthesize_triples(
 
 def _draw(spec: TripleSpec, number: int, count: int) -> np.ndarray:
     """``count`` triples of chunk ``number``, without self-loops: [count, 3] int64."""
-    seed = np.random.SeedSequence([spec.seed, 2, number])
-    generator = np.random.Generator(np.random.SFC64(seed))
+    draws = generator(spec.seed, 2, number)
     triples = np.zeros((count, 3), np.int64)
-    heads = _popular(spec, generator, np.full(count, spec.nodes))
-    tails = _popular(spec, generator, np.full(count, spec.nodes))
+    heads = _popular(spec, draws, np.full(count, spec.nodes))
+    tails = _popular(spec, draws, np.full(count, spec.nodes))
     if spec.relations:
-        triples[:, 1] = _popular(spec, generator, np.full(count, spec.relations))
+        triples[:, 1] = _popular(spec, draws, np.full(count, spec.relations))
     # Entity v is in cluster v % classes; relation r maps cluster c to c + r.
     mapped = (heads + triples[:, 1]) % spec.classes
     sizes = (spec.nodes - 1 - mapped) // spec.classes + 1
-    inside = mapped + spec.classes * _popular(spec, generator, sizes)
-    at_home = generator.random(count, dtype=np.float32) < spec.homophily
+    inside = mapped + spec.classes * _popular(spec, draws, sizes)
+    at_home = draws.random(count, dtype=np.float32) < spec.homophily
     tails[at_home] = inside[at_home]
     loops = heads == tails
     tails[loops] = (tails[loops] + 1) % spec.nodes
@@ -117,9 +117,9 @@ def _draw(spec: TripleSpec, number: int, count: int) -> np.ndarray:
     return triples
 
 
-def _popular(spec: TripleSpec, generator: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
+def _popular(spec: TripleSpec, draws: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
     """A number below each of ``sizes``, the small ones more often: [n] int64."""
     # Inverse of the cumulative k**-a: a share u of the draws goes to the first u**(1/(1-a)).
     power = 1 / (1 - spec.popularity_exponent)
-    ranks = (sizes * generator.random(len(sizes)) ** power).astype(np.int64)
+    ranks = (sizes * draws.random(len(sizes)) ** power).astype(np.int64)
     return np.minimum(ranks, sizes - 1)

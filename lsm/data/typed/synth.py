@@ -6,7 +6,6 @@ not depend on threads or timing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,14 @@ from lsm.data.convert.write_store import SLACK_BYTES, StoreOptions
 from lsm.data.format import FeatureMeta, NodeMeta
 from lsm.data.graph_store import GraphStore
 from lsm.data.stripes import StripedWriter
-from lsm.data.synth import SynthSpec, parse_parameters, write_splits
+from lsm.data.synth import (
+    SynthSpec,
+    chunks,
+    generator,
+    make_centroids,
+    parse_parameters,
+    write_splits,
+)
 from lsm.data.typed.format import EdgeMeta, TypedMeta, edge_folder, node_folder
 from lsm.data.writer import StoreWriter
 from lsm.graph.types import EdgeType
@@ -109,8 +115,8 @@ class _Classes:
 
     def __init__(self, spec: SynthSpec, number: int, count: int) -> None:
         self.classes = np.empty(count, np.int32)
-        for chunk, first, last in _chunks(count):
-            draws = _generator(spec, _Stream.CLASSES, number, chunk)
+        for chunk, first, last in chunks(count, _CHUNK):
+            draws = generator(spec.seed, _Stream.CLASSES, number, chunk)
             self.classes[first:last] = draws.integers(spec.classes, size=last - first)
         self.classes[: spec.classes] = np.arange(spec.classes)[:count]  # none is empty
         self.members = np.argsort(self.classes, kind="stable").astype(layout.index_dtype(count))
@@ -128,13 +134,8 @@ def _node_meta(
 ) -> NodeMeta:
     features = None
     if number < max(1, num_types - 1):
-        features = feature_meta(
-            max(1, spec.dim >> number),
-            options.get("dtype") or "float32",
-            options.get("stripes", 1),
-            options.get("stripe_bytes", layout.PAGE_BYTES),
-            node_folder(name),
-        )
+        dim, dtype = max(1, spec.dim >> number), options.get("dtype") or "float32"
+        features = feature_meta(dim, dtype, options, node_folder(name))
     classes = spec.classes if name == TARGET else 0
     return NodeMeta(num_nodes=count, num_classes=classes, features=features)
 
@@ -142,15 +143,12 @@ def _node_meta(
 def _write_features(
     writer: StoreWriter, spec: SynthSpec, number: int, meta: FeatureMeta, classes: np.ndarray
 ) -> None:
-    centroids = _generator(spec, _Stream.CENTROIDS, number).standard_normal(
-        (spec.classes, meta.dim), dtype=np.float32
-    )
-    lengths = np.linalg.norm(centroids, axis=1, keepdims=True)
-    centroids *= np.float32(spec.signal) / lengths
+    draws = generator(spec.seed, _Stream.CENTROIDS, number, 0)
+    centroids = make_centroids(spec, draws, meta.dim)
     striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
     step = max(1, _FEATURE_CHUNK_BYTES // (4 * meta.dim))
-    for chunk, first, last in _chunks(len(classes), step):
-        draws = _generator(spec, _Stream.FEATURES, number, chunk)
+    for chunk, first, last in chunks(len(classes), step):
+        draws = generator(spec.seed, _Stream.FEATURES, number, chunk)
         rows = draws.standard_normal((last - first, meta.dim), dtype=np.float32)
         striped.write(convert(rows + centroids[classes[first:last]], meta.dtype, first))
     striped.close()
@@ -170,8 +168,8 @@ def _write_edges(
     num_edges = 0
     with writer.file(f"{folder}indices.npy") as sink:
         sink.write_header(dtype, 0)
-        for chunk, first, last in _chunks(len(degrees)):
-            draws = _generator(spec, _Stream.EDGES, number, chunk)
+        for chunk, first, last in chunks(len(degrees), _CHUNK):
+            draws = generator(spec.seed, _Stream.EDGES, number, chunk)
             degrees[first:last] = draws.poisson(spec.avg_degree, last - first)
             homes = np.repeat(destinations.classes[first:last], degrees[first:last])
             anywhere = draws.random(len(homes)) >= spec.homophily
@@ -184,16 +182,3 @@ def _write_edges(
         sink.write(np.zeros(1, np.int64))
         sink.write(np.cumsum(degrees))
     return num_edges
-
-
-def _chunks(total: int, step: int = _CHUNK) -> Iterator[tuple[int, int, int]]:
-    """(number, begin, end) of each chunk of ``step`` that covers [0, total)."""
-    for number, begin in enumerate(range(0, total, step)):
-        yield number, begin, min(begin + step, total)
-
-
-def _generator(
-    spec: SynthSpec, stream: _Stream, number: int, chunk: int = 0
-) -> np.random.Generator:
-    keys = np.random.SeedSequence([spec.seed, stream, number, chunk])
-    return np.random.Generator(np.random.SFC64(keys))
