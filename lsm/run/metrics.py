@@ -24,7 +24,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from lsm.run.loggers.logger import LoggedRun, Logger, writing
+from lsm.run.loggers.logger import LoggedRun, Logger, say_damaged, writing
 from lsm.run.loggers.open import LoggerName, check_installed, open_logger
 from lsm.run.options import MetricsOptions
 
@@ -44,8 +44,10 @@ class JsonLines:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp")
         with _writing_lines(path):
-            with open(temporary, "w") as file:
+            with open(temporary, "wb") as file:
                 file.writelines(_lines_before(path, position))
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(temporary, path)
         self._file: TextIO = open(path, "a")  # noqa: SIM115 (closed in close)
 
@@ -59,35 +61,46 @@ class JsonLines:
         with _writing_lines(self._path):
             self._file.flush()
 
+    def sync(self) -> None:
+        """Makes the lines so far durable, as a checkpoint is that is written after them."""
+        with _writing_lines(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
     def close(self) -> None:
         with _writing_lines(self._path):
             self._file.close()
 
 
-def _lines_before(path: Path, position: tuple[int, int]) -> Iterator[str]:
+def _lines_before(path: Path, position: tuple[int, int]) -> Iterator[bytes]:
     """Whole lines of iterations before ``position`` (epoch, iteration), and of epochs before it.
 
     ``position`` counts epochs from 0, as checkpoints do. Lines of earlier versions counted so, too;
-    they are rewritten to count from 1.
+    they are rewritten to count from 1. Warns of damaged lines, which are left out.
     """
     if not path.exists():
         return
     first_epoch: int | None = None
-    with open(path) as file:
+    num_damaged = 0
+    with open(path, "rb") as file:
         for line in file:
+            if not line.endswith(b"\n"):
+                break  # a kill cut the last line short
             try:
                 record = json.loads(line)
+                epoch, is_step = record["epoch"], record["kind"] == "step"
                 if first_epoch is None:
-                    first_epoch = min(1, record["epoch"])
-                is_step = record["kind"] == "step"
-                at = (record["epoch"] - first_epoch, record["iteration"] if is_step else 0)
+                    first_epoch = min(1, epoch)
+                at = (epoch - first_epoch, record["iteration"] if is_step else 0)
+                before = at < position if is_step else at[0] < position[0]
             except (ValueError, KeyError, TypeError, RecursionError):
-                return  # a kill cut this line short; nothing whole follows
-            before = at < position if is_step else at[0] < position[0]
-            if before and line.endswith("\n"):
+                num_damaged += 1
+                continue
+            if before:
                 if first_epoch < 1:
-                    line = json.dumps(record | {"epoch": at[0] + 1}) + "\n"
+                    line = json.dumps(record | {"epoch": at[0] + 1}).encode() + b"\n"
                 yield line
+    say_damaged(path, num_damaged)
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -226,9 +239,9 @@ class Metrics:
         )
 
     def flush(self) -> None:
-        """Passes all records so far to the operating system."""
+        """Makes all records so far durable; passes those of loggers on."""
         if self._lines is not None:
-            self._lines.flush()
+            self._lines.sync()
         for each in self._loggers.values():
             each.flush()
 

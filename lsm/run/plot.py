@@ -53,12 +53,12 @@ def read_curves(run: Path) -> Curves:
         )
     steps: list[dict[str, Any]] = []
     epochs: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
             record = json.loads(line)
             kind, _ = record["kind"], record["loss"]
         except (ValueError, KeyError, TypeError):
-            break  # the run is writing this line, or was killed in it
+            continue  # damaged, or the run is writing this line
         (steps if kind == "step" else epochs).append(record)
     if not steps and not epochs:
         raise ValueError(f"{path}: has no records yet; wait for the first iterations of the run")

@@ -57,6 +57,18 @@ def test_csv_of_a_resumed_run_has_each_iteration_once(store, tmp_path, monkeypat
     assert [line["epoch"] for line in cut] == ["1", "2"]
 
 
+def test_csv_of_a_damaged_file_keeps_its_whole_lines(tmp_path, caplog):
+    """Bytes that are no text, a line with too few values, and one with too many."""
+    text = b"iteration,loss\n0,0.5\n\xff1,0.5\n2\n3,0.5,1\n4,0.25\n12"
+    (tmp_path / "steps.csv").write_bytes(text)
+    again = CsvLogger(LoggedRun(tmp_path, 1, 20, {}))
+    again.add("step", 20, {"loss": 0.125})
+    again.close()
+    found = [(line["iteration"], line["loss"]) for line in rows(tmp_path / "steps.csv")]
+    assert found == [("0", "0.5"), ("4", "0.25"), ("20", "0.125")]
+    assert f"{tmp_path}/steps.csv: 3 damaged lines are left out" in caplog.text
+
+
 def test_csv_drops_what_a_resumed_run_will_do_again(tmp_path):
     """As after a kill, behind the last checkpoint, in the middle of a line."""
     first = CsvLogger(LoggedRun(tmp_path, 0, 0, {}))

@@ -31,6 +31,15 @@ def test_curves_are_the_numbers_of_the_records(tmp_path):
     assert curves.metrics == [("valid", "mrr")]
 
 
+def test_damaged_lines_are_left_out(tmp_path):
+    run = write_run(tmp_path / "a", STEP, STEP | {"iteration": 1, "loss": 3.0}, EPOCH)
+    content = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(content[:5] + b"\xff" + content[6:])
+    curves = read_curves(run)
+    assert curves.losses == [3.0]
+    assert curves.epochs == [EPOCH]
+
+
 def test_a_run_has_a_panel_for_each_metric(store, tmp_path):
     pytest.importorskip("matplotlib")
     cached = ("cache.policy=lru", "cache.bytes=8KiB")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lsm.run.loggers.logger import Kind, LoggedRun, Logger, writing_log
+from lsm.run.loggers.logger import Kind, LoggedRun, Logger, say_damaged, writing_log
 
 
 class CsvLogger(Logger):
@@ -70,11 +71,17 @@ class _Table:
     def _kept(self) -> list[dict[str, str]]:
         if not self._path.exists():
             return []
-        with open(self._path, newline="") as file:
-            lines = list(csv.DictReader(file))
+        with open(self._path, newline="", encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        # A kill may have cut the last line short.
+        lines = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
         if self._names is not None:
             return lines  # of this opening
-        return [line for line in lines if _number(line.get(self._first)) < self._end]
+        # DictReader gives None for values and names that a line lacks.
+        whole = [line for line in lines if None not in line and None not in line.values()]
+        numbers = [_number(line.get(self._first)) for line in whole]
+        say_damaged(self._path, len(lines) - len(whole) + numbers.count(math.inf))
+        return [line for line, at in zip(whole, numbers, strict=True) if at < self._end]
 
 
 def _in_csv(names: list[str], lines: list[Any]) -> str:
@@ -84,8 +91,9 @@ def _in_csv(names: list[str], lines: list[Any]) -> str:
 
 
 def _number(text: str | None) -> float:
-    """A number of a file that a kill may have cut short; infinite if there is none."""
+    """The number in a file that may be damaged; infinite if there is none."""
     try:
-        return float(text or "inf")
+        number = float(text or "inf")
     except ValueError:
-        return float("inf")
+        return math.inf
+    return number if math.isfinite(number) else math.inf

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+log = logging.getLogger(__name__)
 
 Kind = Literal["step", "epoch"]
 
@@ -71,3 +74,9 @@ def writing_log(path: Path) -> Iterator[None]:
     """writing() of a logger's files."""
     with writing(path, "metrics.loggers", f"leave {path.stem} out"):
         yield
+
+
+def say_damaged(path: Path, num_lines: int) -> None:
+    """Warns of damaged lines of a file, which a run that continues leaves out."""
+    if num_lines:
+        log.warning("%s: %d damaged lines are left out; is the disk sound?", path, num_lines)
