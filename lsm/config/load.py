@@ -160,59 +160,24 @@ def _annotation(model: type[BaseModel], name: str) -> Any:
     return _annotation(annotation, rest) if rest else annotation
 
 
-def _text_of(annotation: Any) -> tuple[bool, bool]:
-    """Two flags: a field of this type takes only text, and it also takes null."""
-    if get_origin(annotation) is Annotated:
-        return _text_of(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        members = get_args(annotation)
-        others = [member for member in members if member is not NoneType]
-        return all(_text_of(member)[0] for member in others), NoneType in members
-    if get_origin(annotation) is Literal:
-        return all(isinstance(choice, str) for choice in get_args(annotation)), False
-    return annotation is str, False
+def _kinds(annotation: Any) -> set[Any]:
+    """The classes of the values of a field of this type: str, list, NoneType, ..."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kinds(members[0])
+    if origin in (Union, UnionType):
+        return set().union(*map(_kinds, members))
+    return {type(choice) for choice in members} if origin is Literal else {origin or annotation}
 
 
-def _is_mapping(annotation: Any) -> bool:
-    """True if a field of this type takes a mapping."""
-    if get_origin(annotation) is Annotated:
-        return _is_mapping(get_args(annotation)[0])
-    return get_origin(annotation) is dict
+def _mappings(model: type[BaseModel]) -> list[str]:
+    """The keys that take a mapping."""
+    return [key for key in dotted_keys(model) if _kinds(_annotation(model, key)) == {dict}]
 
 
 def _flat_mappings(model: type[BaseModel]) -> list[str]:
-    """The keys that take a mapping of names, which may have dots, to values of one type."""
-    annotations = {key: _annotation(model, key) for key in dotted_keys(model)}
-    return [
-        key
-        for key, annotation in annotations.items()
-        if _is_mapping(annotation) and get_args(annotation)[1] is not Any
-    ]
-
-
-def _is_entry(model: type[BaseModel], name: str) -> bool:
-    """True if ``name`` is that of an entry of a mapping: ``model.args.dropout``."""
-    return any(
-        name.startswith(f"{key}.") and _is_mapping(_annotation(model, key))
-        for key in dotted_keys(model)
-    )
-
-
-def _path_of(model: type[BaseModel], name: str) -> list[str]:
-    """The keys from the tree to the value of the key ``name``."""
-    for key in _flat_mappings(model):
-        if name.startswith(f"{key}."):
-            return [*key.split("."), name.removeprefix(f"{key}.")]
-    return name.split(".")
-
-
-def _is_list(annotation: Any) -> bool:
-    """True if a field of this type takes a list and no text."""
-    if get_origin(annotation) is Annotated:
-        return _is_list(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return all(_is_list(each) for each in get_args(annotation) if each is not NoneType)
-    return get_origin(annotation) is list
+    """Those of names, which may have dots, to values of one type."""
+    return [key for key in _mappings(model) if get_args(_annotation(model, key))[1] is not Any]
 
 
 def _nested_of(model: type[BaseModel], path: Path) -> dict[str, Any]:
@@ -278,18 +243,19 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
     if not equals or not name:
         raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
     name = current_key(model, name)
-    is_entry = _is_entry(model, name)
-    if not is_entry and name not in set(dotted_keys(model)):
+    mapping = next((key for key in _mappings(model) if name.startswith(f"{key}.")), None)
+    if mapping is None and name not in set(dotted_keys(model)):
         raise ValueError(unknown_key(model, name))
-    annotation = Any if is_entry else _annotation(model, name)
-    takes_text, takes_null = _text_of(annotation)
-    if takes_text:
-        value = None if takes_null and text in ("", "null") else text
+    kinds = _kinds(_annotation(model, name) if mapping is None else Any)
+    if kinds - {NoneType} == {str}:
+        value = None if NoneType in kinds and text in ("", "null") else text
     else:
         value = _parse_override(name, text)
-        if isinstance(value, str) and _is_list(annotation):
+        if isinstance(value, str) and kinds - {NoneType} == {list}:
             value = _parse_override(name, f"[{value}]")
-    *sections, key = _path_of(model, name)
+    *sections, key = name.split(".")
+    if mapping is not None and mapping in _flat_mappings(model):
+        sections, key = mapping.split("."), name.removeprefix(f"{mapping}.")
     for section in sections:
         if values.get(section) is None:
             values[section] = {}

@@ -67,7 +67,7 @@ def entries(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[Entry
             yield from entries(field.annotation, f"{prefix}{name}.")
             continue
         choices = _choices(field.annotation)
-        words = ", ".join(choices) if choices else _in_words(field)
+        words = _type_in_words(field.annotation, field.metadata)
         default = yaml.safe_dump(defaults[name], default_flow_style=True, width=1000)
         yield Entry(
             prefix + name,
@@ -113,10 +113,6 @@ def _comment(text: str, depth: int) -> list[str]:
 def _choices(annotation: Any) -> tuple[str, ...]:
     is_choice = get_origin(annotation) is Literal
     return tuple(str(choice) for choice in get_args(annotation)) if is_choice else ()
-
-
-def _in_words(field: FieldInfo) -> str:
-    return _type_in_words(field.annotation, field.metadata)
 
 
 def _type_in_words(annotation: Any, metadata: list[Any]) -> str:
