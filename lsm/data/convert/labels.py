@@ -17,6 +17,22 @@ _IN_SPLIT = 2
 
 _STEP = 1 << 20
 
+_SPLIT_STEMS = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
+
+
+def split_names(split: str) -> list[str]:
+    """Names that the file of ``split`` may have: of node ids, or of a mask."""
+    return [f"{stem}_{kind}.npy" for stem in _SPLIT_STEMS[split] for kind in ("idx", "mask")]
+
+
+def split_file(folder: Path, split: str) -> Path | None:
+    """The file of ``split`` in ``folder``; None without one. Raises ValueError for two."""
+    found = [folder / name for name in split_names(split) if (folder / name).exists()]
+    if len(found) > 1:
+        names = [file.name for file in found]
+        raise ValueError(f"{folder}: expected one of {' and '.join(names)}, got both; remove one")
+    return found[0] if found else None
+
 
 def write_labels(
     writer: StoreWriter,

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.labels import write_split
+from lsm.data.convert.labels import split_file, split_names, write_split
 from lsm.data.convert.left_out import warn_of_left_out
 from lsm.data.convert.typed_npy import (
     convert_typed_npy,
     convert_with_values,
+    described,
     has_values,
     is_typed,
 )
 from lsm.data.convert.write_store import GraphSource, StoreOptions, write_store
+from lsm.data.format import SPLITS
 from lsm.data.graph_store import GraphStore
 from lsm.data.writer import StoreWriter
 
@@ -36,7 +37,7 @@ _WITHOUT_FEATURES = (
     "a graph without features is for embeddings: save edge_index.T as a .npy file, and give it to "
     "`lsm data convert triples`"
 )
-_SPLIT_SOURCES = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
+_ABOUT = ("description", "source", "licence", "split")
 
 
 def convert_npy(
@@ -83,9 +84,14 @@ def convert_npy(
             f"add_reverse: expected a graph with types (folders nodes and edges), got {src}; save "
             "both directions in edge_index.npy"
         )
-    source, source_name = _describe(src)
-    _require_arrays(src)
-    files = {split: _split_file(src, split) for split in _SPLIT_SOURCES}
+    if not (src / _EDGES).exists():
+        raise FileNotFoundError(f"{src / _EDGES}: missing")
+    if not (src / _FEATURES).exists():
+        raise FileNotFoundError(f"{src / _FEATURES}: missing; {_WITHOUT_FEATURES}")
+    about = described(src)
+    source = {"format": "npy", **{key: about[key] for key in _ABOUT if key in about}}
+    source_name = str(about.get("name", src.resolve().name))
+    files = {split: split_file(src, split) for split in SPLITS}
     _warn_of_missing(src, [split for split, file in files.items() if file is None])
     if has_values(src):
         if num_classes is not None:
@@ -123,29 +129,6 @@ def convert_npy(
         return write_store(graph, out, options)
 
 
-def _require_arrays(src: Path) -> None:
-    """Raises FileNotFoundError without edges or features."""
-    if not (src / _EDGES).exists():
-        raise FileNotFoundError(f"{src / _EDGES}: missing")
-    if not (src / _FEATURES).exists():
-        raise FileNotFoundError(f"{src / _FEATURES}: missing; {_WITHOUT_FEATURES}")
-
-
-def _split_file(src: Path, split: str) -> Path | None:
-    """The file of ``split``, node ids or a mask; None without one."""
-    found = [src / name for name in _names(split) if (src / name).exists()]
-    if len(found) > 1:
-        names = [file.name for file in found]
-        raise ValueError(f"{src}: expected one of {' and '.join(names)}, got both; remove one")
-    return found[0] if found else None
-
-
-def _names(split: str) -> list[str]:
-    """Names that the file of ``split`` may have."""
-    stems = _SPLIT_SOURCES[split]
-    return [f"{stem}_{kind}.npy" for stem in stems for kind in ("idx", "mask")]
-
-
 def _warn_of_missing(src: Path, empty: list[str]) -> None:
     """Logs the uses that remain of a graph without labels, or without the splits ``empty``."""
     if not (src / _LABELS).exists():
@@ -156,7 +139,7 @@ def _warn_of_missing(src: Path, empty: list[str]) -> None:
             _LABELS,
         )
     if empty:
-        names = ", ".join(_names(split)[0] for split in empty)
+        names = ", ".join(split_names(split)[0] for split in empty)
         effects = [_WITHOUT_SPLIT[split] for split in (empty[:1] if "train" in empty else empty)]
         logger.warning(
             "%s: no %s (nor masks): the store has no %s nodes; %s",
@@ -165,14 +148,3 @@ def _warn_of_missing(src: Path, empty: list[str]) -> None:
             ", ".join(empty),
             "; ".join(effects),
         )
-
-
-def _describe(src: Path) -> tuple[dict[str, Any], str]:
-    """(``source`` of the store, its name) from the ``meta.json`` beside the arrays, if any."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        described = json.loads((src / "meta.json").read_text(encoding="utf-8"))
-        if isinstance(described, dict):
-            keys = ("description", "source", "licence", "split")
-            source = {key: described[key] for key in keys if key in described}
-            return {"format": "npy", **source}, str(described.get("name", src.resolve().name))
-    return {"format": "npy"}, src.resolve().name

@@ -15,17 +15,16 @@ import torch
 from lsm.core.arguments import option
 from lsm.core.files import read_utf8
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.labels import are_whole, to_classes
+from lsm.data.convert.labels import are_whole, split_file, split_names, to_classes
 from lsm.data.convert.left_out import warn_of_unknown
 from lsm.data.convert.write_store import StoreOptions
-from lsm.data.format import most_classes
+from lsm.data.format import SPLITS, most_classes
 from lsm.data.graph_parts import (
     Edges,
     Nodes,
     as_attr,
     as_ends,
     as_labels,
-    as_tensor,
     as_times,
     as_weights,
 )
@@ -33,10 +32,9 @@ from lsm.data.graph_store import GraphStore
 from lsm.data.write_graph import write_graph
 from lsm.graph.types import EDGE, NODE, EdgeType
 
-_SPLITS = {"train": "train", "val": "valid", "valid": "valid", "test": "test"}
 _NODE_ARRAYS = ("node_feat.npy", "node_label.npy", "node_time.npy")
 _EDGE_ARRAYS = ("edge_index.npy", "edge_weight.npy", "edge_time.npy", "edge_attr.npy")
-_SPLIT_ARRAYS = tuple(f"{split}_{kind}.npy" for split in _SPLITS for kind in ("idx", "mask"))
+_SPLIT_ARRAYS = tuple(name for split in SPLITS for name in split_names(split))
 _SIZE = "num_nodes.txt"
 _NAMES = "names.txt"
 
@@ -84,38 +82,28 @@ def convert_typed_npy(
     behind.
     """
     with contextlib.ExitStack() as opened:
-        _convert_typed(src, out, opened, add_reverse, options)
+        nodes: dict[str, Nodes] = {}
+        for folder in _folders(src / "nodes"):
+            warn_of_unknown(folder, (*_NODE_ARRAYS, *_SPLIT_ARRAYS))
+            _require_new(unquote(folder.name), nodes, folder)
+            nodes[unquote(folder.name)] = _nodes(folder, opened)
+        edges: dict[EdgeType, Edges] = {}
+        for folder in _folders(src / "edges"):
+            name = tuple(map(unquote, folder.name.split(",")))
+            if len(name) != 3:
+                raise ValueError(f"{folder}: expected a folder SOURCE,RELATION,DESTINATION")
+            warn_of_unknown(folder, _EDGE_ARRAYS)
+            _require_new(name, edges, folder)
+            edges[name] = _edges(folder)
+            if edges[name].num_edges == 0:
+                raise ValueError(f"{folder}: has no edges; remove the folder")
+        if add_reverse:
+            edges |= _reversed_types(edges)
+        about = described(src)
+        given = str(about.pop("name", None) or src.resolve().name)
+        options["name"] = options.get("name") or given
+        write_graph(out, nodes, edges, {"format": "npy", **about}, options=options)
     return GraphStore.open(out)
-
-
-def _convert_typed(
-    src: Path,
-    out: str | Path,
-    opened: contextlib.ExitStack,
-    add_reverse: bool,
-    options: StoreOptions,
-) -> None:
-    nodes: dict[str, Nodes] = {}
-    for folder in _folders(src / "nodes"):
-        warn_of_unknown(folder, (*_NODE_ARRAYS, *_SPLIT_ARRAYS))
-        _require_new(unquote(folder.name), nodes, folder)
-        nodes[unquote(folder.name)] = _nodes(folder, opened)
-    edges: dict[EdgeType, Edges] = {}
-    for folder in _folders(src / "edges"):
-        name = tuple(map(unquote, folder.name.split(",")))
-        if len(name) != 3:
-            raise ValueError(f"{folder}: expected a folder SOURCE,RELATION,DESTINATION")
-        warn_of_unknown(folder, _EDGE_ARRAYS)
-        _require_new(name, edges, folder)
-        edges[name] = _edges(folder)
-        if edges[name].num_edges == 0:
-            raise ValueError(f"{folder}: has no edges; remove the folder")
-    if add_reverse:
-        edges |= _reversed_types(edges)
-    options.setdefault("name", None)
-    described = _described(src)
-    options["name"] = options["name"] or str(described.pop("name", None) or src.resolve().name)
-    write_graph(out, nodes, edges, {"format": "npy", **described}, options=options)
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -137,6 +125,7 @@ def _nodes(folder: Path, opened: contextlib.ExitStack) -> Nodes:
     if feature_file.exists():
         features = opened.enter_context(ArrayFile(feature_file))
     labels, times, names = _array(label_file), _array(time_file), _lines(folder / _NAMES)
+    files = {split: split_file(folder, split) for split in SPLITS}
     size = _lines(folder / _SIZE)
     if size is not None:
         num_nodes = _number(folder / _SIZE, size)
@@ -153,7 +142,7 @@ def _nodes(folder: Path, opened: contextlib.ExitStack) -> Nodes:
         num_nodes,
         features=features,
         labels=as_labels(str(label_file), _without_nan(label_file, labels)),
-        splits=_splits(folder, num_nodes),
+        splits={name: _split(path, num_nodes) for name, path in files.items() if path},
         times=as_times(str(time_file), times),
         names=names,
         files=_files(folder, ("x", "y", "time"), _NODE_ARRAYS) | {"names": str(folder / _NAMES)},
@@ -186,33 +175,17 @@ def _without_nan(path: Path, labels: np.ndarray | None) -> np.ndarray | None:
     return to_classes(path, 0, labels.reshape(-1), most_classes(len(labels)))
 
 
-def _splits(folder: Path, num_nodes: int) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
-    for given, split in _SPLITS.items():
-        ids = _split(folder, given, num_nodes)
-        if ids is not None and split in found:
-            raise ValueError(f"{folder}: expected one of the splits val and valid; remove one")
-        if ids is not None:
-            found[split] = ids
-    return found
-
-
-def _split(folder: Path, split: str, num_nodes: int) -> torch.Tensor | None:
-    ids, mask = (folder / f"{split}_{kind}.npy" for kind in ("idx", "mask"))
-    if ids.exists() and mask.exists():
-        raise ValueError(f"{folder}: expected one of {ids.name} and {mask.name}; remove one")
-    file, found = ids, as_tensor(str(ids), _array(ids))
-    if found is not None and found.dtype != torch.bool:
-        if found.dim() != 1 or found.dtype.is_floating_point:
-            raise ValueError(f"{ids}: expected node ids, integers [n], got {found.dtype}")
-        return found.long()
-    if found is None:  # a mask may have either name
-        file, found = mask, as_tensor(str(mask), _array(mask))
-    if found is None:
-        return None
-    if found.dtype != torch.bool or found.shape != (num_nodes,):
-        raise ValueError(f"{file}: expected bool [{num_nodes}], got {found.dtype} {[*found.shape]}")
-    return found.nonzero().view(-1)
+def _split(path: Path, num_nodes: int) -> torch.Tensor:
+    """The nodes of a split from ids or a mask, which may have either name."""
+    found = torch.from_numpy(_array(path))
+    if found.dtype == torch.bool or path.stem.endswith("_mask"):
+        if found.dtype != torch.bool or found.shape != (num_nodes,):
+            got = f"{found.dtype} {[*found.shape]}"
+            raise ValueError(f"{path}: expected bool [{num_nodes}], got {got}")
+        return found.nonzero().view(-1)
+    if found.dim() != 1 or found.dtype.is_floating_point:
+        raise ValueError(f"{path}: expected node ids, integers [n], got {found.dtype}")
+    return found.long()
 
 
 def _array(path: Path) -> np.ndarray | None:
@@ -257,10 +230,10 @@ def _reversed_types(edges: Mapping[EdgeType, Edges]) -> dict[EdgeType, Edges]:
     return found
 
 
-def _described(src: Path) -> dict[str, Any]:
+def described(src: Path) -> dict[str, Any]:
     """The description in ``meta.json`` next to the arrays, if any."""
     try:
-        described = json.loads((src / "meta.json").read_text(encoding="utf-8"))
+        found = json.loads((src / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return described if isinstance(described, dict) else {}
+    return found if isinstance(found, dict) else {}
