@@ -24,14 +24,10 @@ class ArrayFile:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        raw_dtype: str | None = None,
-        raw_shape: tuple[int, ...] | None = None,
-        masks: bool = False,
+        self, path: Path, *, raw_shape: tuple[int, ...] | None = None, masks: bool = False
     ) -> None:
-        """Opens ``path``. A file without the .npy magic is read as a headerless ``raw_shape``.
+        """Opens ``path``. A file without the .npy magic is read as headerless float32 of
+        ``raw_shape``.
 
         Raises FileNotFoundError, or ValueError if the file is no array of numbers (with ``masks``:
         or of bools) or is truncated.
@@ -41,7 +37,7 @@ class ArrayFile:
         self.path = path
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         try:
-            self._read_header(raw_dtype, raw_shape)
+            self._read_header(raw_shape)
             self._check("fiub" if masks else "fiu")
         except BaseException:
             self._file.close()
@@ -127,13 +123,13 @@ class ArrayFile:
             out.byteswap(inplace=True)
         os.posix_fadvise(self._file.fileno(), offset, out.nbytes, os.POSIX_FADV_DONTNEED)
 
-    def _read_header(self, raw_dtype: str | None, raw_shape: tuple[int, ...] | None) -> None:
+    def _read_header(self, raw_shape: tuple[int, ...] | None) -> None:
         if self._file.read(len(MAGIC)) == MAGIC:
             header = read_header(self._file, self.path)
             self.shape, self.stored_dtype = header.shape, header.dtype
             fortran, self._data_offset = header.fortran_order, header.data_offset
-        elif raw_dtype is not None and raw_shape is not None:
-            self.shape, fortran, self.stored_dtype = raw_shape, False, np.dtype(raw_dtype)
+        elif raw_shape is not None:
+            self.shape, fortran, self.stored_dtype = raw_shape, False, np.dtype(np.float32)
             self._data_offset = 0
         else:
             raise ValueError(f"{self.path}: not a .npy file; save it with numpy.save")

@@ -8,7 +8,6 @@ we keep the edges as they are on disk, since models add the loops that they need
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
@@ -34,12 +33,6 @@ _PAPER_FILES = ("node_feat.npy", *LABEL_FILES.values(), "paper_id_index_mapping.
 NUM_LABELLED = {19: 227_130_858, 2983: 157_675_969}
 
 
-@dataclass(frozen=True)
-class _Counts:
-    num_nodes: int
-    num_labelled: int
-
-
 def convert_igb(
     src: str | Path,
     out: str | Path,
@@ -63,28 +56,20 @@ def convert_igb(
     and ``num_labelled`` replace the numbers of ``size``, for a part of a dataset. See
     ``StoreOptions``. Raises ValueError or OSError, and leaves nothing behind then.
     """
-    counts = _counts(size, num_classes, num_nodes, num_labelled)
+    count, num_labelled = _counts(size, num_classes, num_nodes, num_labelled)
     processed = _processed(Path(src), size)
     paper, cites = processed / _NODES, processed / _EDGES
     with contextlib.ExitStack() as stack:
         features = stack.enter_context(
-            ArrayFile(
-                paper / "node_feat.npy",
-                raw_dtype="float32",
-                raw_shape=(counts.num_nodes, FEATURE_DIM),
-            )
+            ArrayFile(paper / "node_feat.npy", raw_shape=(count, FEATURE_DIM))
         )
         labels = stack.enter_context(
-            ArrayFile(
-                paper / LABEL_FILES[num_classes],
-                raw_dtype="float32",
-                raw_shape=(counts.num_nodes,),
-            )
+            ArrayFile(paper / LABEL_FILES[num_classes], raw_shape=(count,))
         )
         edges = stack.enter_context(ArrayFile(cites / "edge_index.npy"))
-        if features.num_rows != counts.num_nodes:
+        if features.num_rows != count:
             raise ValueError(
-                f"{features.path}: expected {counts.num_nodes} rows for --size {size}, got "
+                f"{features.path}: expected {count} rows for --size {size}, got "
                 f"{features.num_rows}; pass the right size, or "
                 f"{option('num_nodes', features.num_rows)}"
             )
@@ -100,14 +85,15 @@ def convert_igb(
             labels=labels,
             write_splits=write_ordered_splits,
             num_classes=num_classes,
-            num_labelled=counts.num_labelled,
+            num_labelled=num_labelled,
         )
         return write_store(graph, out, options)
 
 
 def _counts(
     size: str, num_classes: int, num_nodes: int | None, num_labelled: int | None
-) -> _Counts:
+) -> tuple[int, int]:
+    """The numbers of nodes and of those that may have a label."""
     if size not in NUM_NODES:
         raise ValueError(f"size: expected one of {', '.join(NUM_NODES)}, got {size}")
     if num_classes not in LABEL_FILES:
@@ -120,7 +106,7 @@ def _counts(
         num_labelled = num_nodes
     if not 0 <= num_labelled <= num_nodes:
         raise ValueError(f"num_labelled: expected 0 to {num_nodes}, got {num_labelled}")
-    return _Counts(num_nodes, num_labelled)
+    return num_nodes, num_labelled
 
 
 def _processed(src: Path, size: str) -> Path:
