@@ -12,11 +12,13 @@ from types import EllipsisType
 import numpy as np
 import torch
 
+from lsm.core.os_error import in_words
 from lsm.core.progress import ByteProgress
 from lsm.data.arrays import array_problem
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
 from lsm.data.file_sizes import size_problem
 from lsm.data.format import FileMeta
+from lsm.data.names import read_names
 
 CONVERT_AGAIN = "convert the data again"
 _MAX_NAMED = 5
@@ -39,6 +41,17 @@ def check_files(
         if _sha256(path / name, advance) != expected.sha256:
             problems.append(f"{path / name}: wrong checksum: it was changed; {CONVERT_AGAIN}")
     return problems, readable
+
+
+def check_names(path: Path, count: int) -> Iterator[str]:
+    """The problem of a file of names of ids 0 to ``count - 1``."""
+    try:
+        found = sum(1 for _ in read_names(path))
+    except (OSError, ValueError) as error:
+        yield in_words(error)
+        return
+    if found != count:
+        yield f"{path}: expected {count} names, got {found}; {CONVERT_AGAIN}"
 
 
 class StoreArrays:

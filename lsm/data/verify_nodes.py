@@ -9,11 +9,17 @@ import torch
 
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
-from lsm.data.checks import CONVERT_AGAIN, Named, StoreArrays, out_of_range, rows_not_finite
+from lsm.data.checks import (
+    CONVERT_AGAIN,
+    Named,
+    StoreArrays,
+    check_names,
+    out_of_range,
+    rows_not_finite,
+)
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile, read_ahead
 from lsm.data.format import NodeMeta
 from lsm.data.graph_parts import infinite_rows, known_rows
-from lsm.data.names import read_names
 from lsm.data.stripes import StripedReader
 
 
@@ -46,21 +52,9 @@ class NodeChecks:
             of_split = self._split(number, split_of, labelled)
             yield from check(folder + layout.split_file(name), "int64", (None,), of_split)
         yield from check(folder + layout.NODE_TIMES, "int64", (num_nodes,))
-        yield from self._names()
+        if self._files.has(folder + layout.NAMES):
+            yield from check_names(self._files.path / folder / layout.NAMES, num_nodes)
         yield from self._features(bars)
-
-    def _names(self) -> Iterator[str]:
-        name = self._folder + layout.NAMES
-        if not self._files.has(name):
-            return
-        path = self._files.path / name
-        try:
-            count = sum(1 for _ in read_names(path))
-        except ValueError as error:
-            yield str(error)
-            return
-        if count != self._meta.num_nodes:
-            yield f"{path}: expected {self._meta.num_nodes} names, got {count}; {CONVERT_AGAIN}"
 
     def _labels(self, labelled: np.ndarray) -> Callable[[ArrayFile], Iterator[str]]:
         def check(array: ArrayFile) -> Iterator[str]:

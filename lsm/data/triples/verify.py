@@ -10,9 +10,8 @@ import numpy as np
 from lsm.core.os_error import in_words
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
-from lsm.data.checks import CONVERT_AGAIN, Named, check_files
+from lsm.data.checks import CONVERT_AGAIN, Named, check_files, check_names
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.names import read_names
 from lsm.data.triples.format import ENTITIES, RELATIONS, edge_file, read_triple_meta
 from lsm.data.triples.sort import EdgeKeys, Grid, buckets_of, without_duplicates
 from lsm.data.triples.store import TripleStore
@@ -33,7 +32,7 @@ def verify_triples(path: Path, *, progress: bool | None = None) -> list[str]:
             problems += _edges(store, split)
     for name, count in ((ENTITIES, store.num_entities), (RELATIONS, store.num_relations)):
         if name in readable:
-            problems += _names(path / name, count)
+            problems += check_names(path / name, count)
     return problems
 
 
@@ -83,13 +82,3 @@ def _order(store: TripleStore, split: str, edges: ArrayFile) -> Iterator[str]:
         sizes += np.bincount(buckets_of(block[:_ROWS]), minlength=len(sizes))
     if (np.diff(store.bucket_starts(split)) != sizes).any():
         yield f"{edges.path}: edges are not in the buckets that are listed; {CONVERT_AGAIN}"
-
-
-def _names(path: Path, count: int) -> Iterator[str]:
-    try:
-        found = sum(1 for _ in read_names(path))
-    except (OSError, ValueError) as error:
-        yield in_words(error)
-        return
-    if found != count:
-        yield f"{path}: expected {count} names, got {found}; {CONVERT_AGAIN}"
