@@ -18,8 +18,7 @@ def warn_of_left_out(folder: Path, expected: Collection[str], known: str) -> Non
     expected: names of files that need no warning. known: the names that the converter reads, in
     words.
     """
-    names = sorted(file.name for file in folder.iterdir() if file.suffix in _ARRAYS)
-    others = [name for name in names if name not in expected]
+    others = _others(folder, expected)
     of_edges = [name for name in others if name.startswith("edge_")]
     of_nodes = [name for name in others if name.startswith("node_")]
     rest = [name for name in others if name not in of_edges and name not in of_nodes]
@@ -41,9 +40,8 @@ def warn_of_left_out(folder: Path, expected: Collection[str], known: str) -> Non
 def warn_of_unknown(folder: Path, expected: Collection[str]) -> None:
     """Logs one warning of the arrays in ``folder``, of a type of nodes or edges, that are none of
     ``expected``."""
-    names = sorted(file.name for file in folder.iterdir() if file.suffix in _ARRAYS)
-    others = [name for name in names if name not in expected]
-    _warn(folder, others, f"unknown names; the converter reads {', '.join(expected)}")
+    known = ", ".join(expected)
+    _warn(folder, _others(folder, expected), f"unknown names; the converter reads {known}")
 
 
 def warn_of_types(processed: Path, nodes: str, edges: str) -> None:
@@ -57,6 +55,11 @@ def warn_of_types(processed: Path, nodes: str, edges: str) -> None:
         f"a store has one type of node and one of edge, here {nodes} and {edges}; graphs of "
         "several types are not supported",
     )
+
+
+def _others(folder: Path, expected: Collection[str]) -> list[str]:
+    names = sorted(file.name for file in folder.iterdir() if file.suffix in _ARRAYS)
+    return [name for name in names if name not in expected]
 
 
 def _warn(folder: Path, names: list[str], reason: str) -> None:
