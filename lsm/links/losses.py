@@ -8,16 +8,12 @@ from torch.nn import functional
 
 
 def link_loss_sum(name: str, scores: Tensor) -> Tensor:
-    """Sum of the losses of links, 0 for none.
+    """The sum of the losses of links with ``scores`` [p, 1 + k] of each link, then of its
+    negatives; -inf is none.
 
-    Args:
-        name: bce: the binary cross entropy of the link, plus the mean of its negatives'; bpr: the
-            mean of -log sigmoid(link - negative) (Rendle et al., 2009); infonce: the cross entropy
-            of the link among itself and its negatives.
-        scores: [p, 1 + k] of each link, then of its negatives; -inf is none.
-
-    Returns:
-        The sum over links.
+    bce: the binary cross entropy of the link, plus the mean of its negatives'; bpr: the mean of
+    -log sigmoid(link - negative) (Rendle et al., 2009); infonce: the cross entropy of the link
+    among itself and its negatives.
     """
     if not len(scores):
         return scores.sum()

@@ -15,18 +15,9 @@ from lsm.core.imported import place_of
 def construct(
     keys: tuple[str, str], name: str, kind: Any, sizes: Mapping[str, Any], args: Mapping[str, Any]
 ) -> nn.Module:
-    """A module of the class ``kind``.
-
-    Args:
-        keys: The options that name the class and its arguments, for errors.
-        name: The name of the class, for errors.
-        kind: The class.
-        sizes: Arguments to give if the class takes them.
-        args: Arguments of the user.
-
-    Raises:
-        ValueError: It is no class of modules, or does not take the arguments.
-    """
+    """A module of the class ``kind`` with the arguments ``args``, and those of ``sizes`` that it
+    takes. ``keys``: the options that name the class, ``name``, and its arguments, for errors.
+    Raises ValueError if it is no class of modules, or does not take the arguments."""
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ValueError(f"{keys[0]}: expected a class of torch.nn.Module, got {name}: {kind!r}")
     taken = inspect.signature(kind).parameters
@@ -42,16 +33,9 @@ def construct(
 
 
 def call_own(title: str, own: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-    """The result of a module of the user, or of one of its methods. Errors of memory pass.
-
-    Args:
-        title: The option that names its class, the class and such, for errors.
-        own: The module or the method.
-        positional, named: Its arguments.
-
-    Raises:
-        RuntimeError: It raised an error, which the message quotes in one line, with its place.
-    """
+    """The result of ``own``, a module of the user or one of its methods. ``title``: the option that
+    names its class, the class and such, for errors. Errors of memory pass; of others RuntimeError
+    is raised, which quotes them in one line, with their place."""
     try:
         return own(*positional, **named)
     except (torch.OutOfMemoryError, MemoryError):

@@ -17,11 +17,8 @@ from lsm.nn.typed_models import TypedGNN
 class LinkNetwork(nn.Module):
     """Scores of triplets: a network that computes rows of nodes, and a scorer of pairs of them.
 
-    Args:
-        network: Computes the rows of the seeds.
-            It is a TypedGNN of both types if the ends of links are of two.
-        scorer: Scores a source and a destination.
-        edge_type: The type of the links.
+    network: computes the rows of the seeds; a TypedGNN of both types if the ends of links are of
+    two. edge_type: of the links.
     """
 
     def __init__(self, network: nn.Module, scorer: Scorer, edge_type: EdgeType) -> None:
@@ -66,10 +63,8 @@ class LinkNetwork(nn.Module):
         if links.is_shared:
             places = own if links.dst_neg_index is None else links.dst_neg_index
             scores = self.scorer.matrix(source, destination[places])
-            same = own[:, None] == places
         else:
             assert links.dst_neg_index is not None, "only shared negatives are those of the batch"
             places = links.dst_neg_index.view(len(own), -1)
             scores = self.scorer(source[:, None], destination[places])
-            same = own[:, None] == places
-        return scores.masked_fill(same, -torch.inf)
+        return scores.masked_fill(own[:, None] == places, -torch.inf)

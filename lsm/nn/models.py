@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GCNConv, SAGEConv
@@ -22,6 +21,7 @@ from lsm.loader.batch import Batch
 from lsm.loader.layers import Layer
 from lsm.nn import self_loops
 from lsm.nn.attention import WeightedGATConv
+from lsm.nn.embeddings import no_outputs
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
 
@@ -60,8 +60,7 @@ class SampledGNN(nn.Module, ABC):
                 f"{len(layers)}; set sampler.num_neighbors and model.num_layers alike"
             )
         if batch.batch_size == 0:
-            nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
-            nothing = nothing.expand(0, self.out_dim)
+            nothing = no_outputs(self, self.out_dim)
             return nothing, nothing
         if batch.x is None:
             raise ValueError("model: expected a batch with features, got one whose x is None")

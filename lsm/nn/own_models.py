@@ -56,12 +56,8 @@ _OF_TYPES: Offered = {
 class OwnModel(nn.Module):
     """A module of the user on sampled batches.
 
-    Args:
-        name: Name of its class, for errors.
-        network: The module.
-        out_dim: Width of its output.
-        inputs: The sizes of a graph with types; None: one type.
-        width: Width of the rows of types without features.
+    name: of its class, for errors. inputs: the sizes of a graph with types; None: one type. width:
+    of the rows of types without features.
     """
 
     def __init__(
@@ -126,18 +122,10 @@ class OwnModel(nn.Module):
 def build_own_model(
     options: ModelOptions, in_dim: int | TypedInputs, out_dim: int, num_layers: int
 ) -> OwnModel:
-    """The network of the class that ``options`` name.
-
-    Args:
-        options: The section ``model``.
-        in_dim: Width of the features, or the sizes of a graph with types.
-        out_dim: Width of the output.
-        num_layers: Number of hops.
-
-    Raises:
-        ValueError: The class cannot be imported, does not take its arguments, or is no module that
-            a batch can be given to.
-    """
+    """The network of the class that ``options`` name. ``in_dim``: width of the features, or the
+    sizes of a graph with types. ``num_layers``: number of hops. Raises ValueError if the class
+    cannot be imported, does not take its arguments, or is no module that a batch can be given
+    to."""
     key, name, width = "model.name", options.name, options.hidden_dim
     kind = import_named(key, name)
     sizes: dict[str, Any] = {

@@ -29,6 +29,11 @@ class Relation:
     attr: Tensor | None = None
 
 
+Rows = Mapping[str, Tensor]
+"""Rows [n, width] by type of nodes."""
+Relations = Mapping[EdgeType, Relation]
+
+
 def relation(
     layer: Layer, edge_type: EdgeType, values: Mapping[str, Mapping[EdgeType, Tensor]]
 ) -> Relation:
@@ -62,12 +67,7 @@ class TypedConv(nn.Module, ABC):
     values: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def forward(
-        self,
-        x: Mapping[str, Tensor],
-        own: Mapping[str, Tensor],
-        relations: Mapping[EdgeType, Relation],
-    ) -> dict[str, Tensor]:
+    def forward(self, x: Rows, own: Rows, relations: Relations) -> dict[str, Tensor]:
         """Rows [num_dst, width] of the types in ``own``; a type without edges into it may be
         missing.
 
@@ -82,12 +82,7 @@ class RelationConvs(TypedConv):
         super().__init__()
         self.convs = ModuleDict(convs)
 
-    def forward(
-        self,
-        x: Mapping[str, Tensor],
-        own: Mapping[str, Tensor],
-        relations: Mapping[EdgeType, Relation],
-    ) -> dict[str, Tensor]:
+    def forward(self, x: Rows, own: Rows, relations: Relations) -> dict[str, Tensor]:
         sums: dict[str, Tensor] = {}
         for each, conv in self.convs.items():
             (source, _, destination), relation = each, relations[each]
@@ -200,12 +195,7 @@ class HGT(TypedConv):
         metadata = list(self.node_keys.values()), list(self.edge_keys.values())
         self.conv = HGTConv(width, width, metadata, heads)
 
-    def forward(
-        self,
-        x: Mapping[str, Tensor],
-        own: Mapping[str, Tensor],
-        relations: Mapping[EdgeType, Relation],
-    ) -> dict[str, Tensor]:
+    def forward(self, x: Rows, own: Rows, relations: Relations) -> dict[str, Tensor]:
         rows = {key: x[name] for name, key in self.node_keys.items()}
         edges = {key: relations[each].layer.edge_index for each, key in self.edge_keys.items()}
         found = self.conv(rows, edges)

@@ -22,7 +22,17 @@ from lsm.loader.batch import Batch
 from lsm.nn.embeddings import no_outputs
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
-from lsm.nn.typed_convs import HGT, RGAT, RGCN, RSAGE, Relation, TypedConv, relation
+from lsm.nn.typed_convs import (
+    HGT,
+    RGAT,
+    RGCN,
+    RSAGE,
+    Relation,
+    Relations,
+    Rows,
+    TypedConv,
+    relation,
+)
 
 
 @dataclass(frozen=True)
@@ -93,12 +103,7 @@ class TypedLayer(nn.Module):
         self.norms = ModuleDict({name: nn.LayerNorm(width) for name in computed})
         self.dropout = dropout
 
-    def forward(
-        self,
-        x: Mapping[str, Tensor],
-        sizes: Mapping[str, int],
-        relations: Mapping[EdgeType, Relation],
-    ) -> dict[str, Tensor]:
+    def forward(self, x: Rows, sizes: Mapping[str, int], relations: Relations) -> dict[str, Tensor]:
         """The rows of the first ``sizes`` nodes of each type that it computes, [size, width]."""
         # Sums over neighbours are float32 under autocast too.
         x = {name: rows.float() for name, rows in x.items()}
@@ -116,12 +121,8 @@ class TypedLayer(nn.Module):
 class TypedGNN(nn.Module):
     """Layers over hidden rows of each node type, and a linear map of the seeds' last rows.
 
-    Args:
-        inputs: The sizes of the graph.
-        convs: The convolution of each layer, the outermost hop's first.
-        width: Width of hidden rows.
-        out_dim: Width of the output.
-        dropout: Probability of dropping a hidden value.
+    convs: of each layer, the outermost hop's first. width: of hidden rows. dropout: the probability
+    of dropping a hidden value.
     """
 
     def __init__(
