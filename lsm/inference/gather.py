@@ -45,19 +45,8 @@ class _Group:
 
 
 class GatherStage(Stage):
-    """A layer for the nodes of one type, from rows on disk.
-
-    Args:
-        layer: The layer.
-        topologies: The edges of its types.
-        sources: The files of rows by type; a type without rows is absent.
-        num_nodes: Nodes by type.
-        sink: Takes the rows.
-        wanted: [N] bool, the nodes to compute; None: all.
-        resources: Threads that compute, and memory to use.
-        storage: Options of reading.
-        name: For messages and bars.
-    """
+    """A layer for the nodes of one type, from rows on disk. ``sources``: their files by type; a
+    type without rows is absent. ``wanted``: [N] bool, the nodes to compute; None: all."""
 
     def __init__(
         self,
@@ -111,7 +100,7 @@ class GatherStage(Stage):
         self.enough_bytes = marks + at_work + _GROUPS * self._largest_block()
         left = resources.free_bytes - marks - at_work
         if left <= 0:
-            raise TooLittleMemoryError(self.name, 1 - left, "use fewer threads")
+            raise TooLittleMemoryError(self.name, 1 - left)
         self._budget = left // _GROUPS
 
     def _largest_block(self) -> int:
@@ -164,7 +153,6 @@ class GatherStage(Stage):
                 f"{self.name}: {block.num_dst} nodes from {int(block.own_ids[0])} on with {edges} "
                 f"in-edges, whose rows take {format_bytes(num_bytes)}",
                 _GROUPS * (num_bytes - self._budget),
-                "use fewer threads",
             )
 
     def _read(self, group: _Group, storages: Mapping[str, Storage]) -> None:

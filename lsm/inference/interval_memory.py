@@ -71,7 +71,7 @@ class IntervalMemory:
         left = free_bytes - in_flight
         self.enough_bytes = enough_with_reads(needed, lambda free: _reads(free, has_own)[2])
         if left < needed:
-            raise TooLittleMemoryError(name, self.enough_bytes - free_bytes, "use fewer threads")
+            raise TooLittleMemoryError(name, self.enough_bytes - free_bytes)
         share = min(_MOST_STREAM_BYTES, left // _STREAM_SHARE)
         stream = max(least // 2, min(share, (left - self._largest) // 2))
         self.read_rows = max(1, stream // (row_bytes + _PLANNED_BYTES))

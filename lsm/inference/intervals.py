@@ -61,6 +61,17 @@ class Projected:
             self.own.write(first, own)
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """The rows z and a node's own, open for reading; the rows z that stay in memory, the first
+    ones; and the number of the others that stream by at a time."""
+
+    z: Storage
+    own: Storage | None
+    kept: Tensor
+    batch_rows: int
+
+
 class ProjectStage(Stage):
     """The first layer's rows of all nodes, from their features."""
 
@@ -108,18 +119,8 @@ class ProjectStage(Stage):
 
 
 class IntervalStage(Stage):
-    """A layer of all nodes, from the rows that stream by.
-
-    Args:
-        number: Of the layer, from 1.
-        topology: Its edges.
-        rows: Its rows z and s.
-        after: The map of the convolution's rows to the layer's.
-        made: The next layer's rows; None: the last.
-        sink: Takes the layer's rows.
-        resources: Threads that compute, and memory to use.
-        threads: Native threads.
-    """
+    """A layer of all nodes, from the ``rows`` z and s that stream by. ``after``: the map of the
+    convolution's rows to the layer's. ``made``: the next layer's rows; None: it is the last."""
 
     def __init__(
         self,
@@ -162,9 +163,9 @@ class IntervalStage(Stage):
                 own = stack.enter_context(open_storage(files, self._memory.own_reads))
             elif self._rows.streamed.takes_own:
                 own = z
-            kept = self._read_kept(z, division.num_kept)
+            reading = _Reading(z, own, self._read_kept(z, division.num_kept), division.batch_rows)
             for begin, end in division.intervals:
-                self._run_interval(begin, end, z, own, kept, division.batch_rows, finish)
+                finish(begin, end, self._run_interval(begin, end, reading))
             return bytes_read({z, own or z})
 
     @property
@@ -199,21 +200,14 @@ class IntervalStage(Stage):
             _submit(z, first, kept[first:last]).wait()
         return kept
 
-    def _run_interval(
-        self,
-        begin: int,
-        end: int,
-        z: Storage,
-        own: Storage | None,
-        kept: Tensor,
-        batch_rows: int,
-        finish: Finish,
-    ) -> None:
+    def _run_interval(self, begin: int, end: int, reading: _Reading) -> int:
+        """Makes the rows of chunks ``begin`` to ``end - 1``. Returns the number of bad rows."""
         first, last = self._nodes(begin, end)
+        own, kept = reading.own, reading.kept
         rows_own = None
         if self._reduction.takes_own and own is not None:
             rows_own = self._read_own(begin, end, own)
-        reduced = self._reduce(first, last, z, kept, batch_rows, rows_own)
+        reduced = self._reduce(first, last, reading, rows_own)
 
         def work(unit: int) -> int:
             begin, end = self._nodes(unit, unit + 1)
@@ -221,13 +215,13 @@ class IntervalStage(Stage):
                 mine: Tensor | None = None
                 if rows_own is not None:
                     mine = rows_own[begin - first : end - first]
-                elif own is z and end <= len(kept):
+                elif own is reading.z and end <= len(kept):
                     mine = kept[begin:end]
                 elif own is not None:
                     mine = self._read_own(unit, unit + 1, own)
                 return self._emit(begin, reduced[begin - first : end - first], mine)
 
-        finish(begin, end, sum_over(self._resources, work, range(begin, end)))
+        return sum_over(self._resources, work, range(begin, end))
 
     def _read_own(self, begin: int, end: int, own: Storage) -> Tensor:
         """The rows s of chunks ``begin`` to ``end - 1``, or their rows z if these are taken."""
@@ -237,18 +231,11 @@ class IntervalStage(Stage):
             _submit(own, first + at, rows[at : at + CHUNK_ROWS]).wait()
         return rows
 
-    def _reduce(
-        self,
-        first: int,
-        last: int,
-        z: Storage,
-        kept: Tensor,
-        batch_rows: int,
-        own: Tensor | None,
-    ) -> Tensor:
+    def _reduce(self, first: int, last: int, reading: _Reading, own: Tensor | None) -> Tensor:
         """The reduced rows of nodes ``first`` to ``last - 1``, whose rows s are ``own`` if the
         reduction takes them."""
         streamed, files = self._rows.streamed, self._rows.z.feature_files
+        kept, batch_rows = reading.kept, reading.batch_rows
         reduced = self._reduction.start(last - first, streamed.width)
         edges = native.IntervalEdges(
             self._threads,
@@ -260,7 +247,7 @@ class IntervalStage(Stage):
             batch_rows,
             streamed.one_loop,
         )
-        streaming = stream_rows(z, files, len(kept), self._num_nodes, batch_rows)
+        streaming = stream_rows(reading.z, files, len(kept), self._num_nodes, batch_rows)
         batches = kept.split(batch_rows) if len(kept) else ()
         for number, rows in enumerate(chain(batches, streaming)):
             self._reduction.add(StreamedBatch(edges, self._threads, number, rows), own, reduced)

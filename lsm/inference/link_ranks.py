@@ -74,7 +74,7 @@ class _GivenStage(Stage):
         missing = pairs_bytes(max(0, self._width - self._scorer.most_pairs))
         self.enough_bytes = self._scorer.enough_bytes + pairs_bytes(self._width)
         if missing:
-            raise TooLittleMemoryError("a link with its candidates", missing, "use fewer threads")
+            raise TooLittleMemoryError("a link with its candidates", missing)
         self.num_units = ranked.links.size(1)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
@@ -110,7 +110,7 @@ class _DrawnStage(Stage):
         half = (resources.free_bytes - at_work) // 2
         least = 2 * max(unit, 2 * tile)
         if 2 * half < least:
-            raise TooLittleMemoryError(self.name, least - 2 * half, "use fewer threads")
+            raise TooLittleMemoryError(self.name, least - 2 * half)
         self._own = PairScorer(ranked.scorer, rows, replace(resources, free_bytes=half))
         self.enough_bytes = at_work + max(least, 2 * self._own.enough_bytes) + 1
         self._group = min(half // 2 // unit or 1, max(1, self._own.most_pairs // TILE_SOURCES))

@@ -102,7 +102,7 @@ class PairScorer:
         """Memory to use without an error."""
         if free_bytes < self.enough_bytes:
             missing = self.enough_bytes - free_bytes
-            raise TooLittleMemoryError("pairs of nodes", missing, "use fewer threads")
+            raise TooLittleMemoryError("pairs of nodes", missing)
         left = free_bytes - at_work
         self.most_pairs = left // _PAIRS_SHARE // _PAIR_BYTES
         """Pairs to score at once."""

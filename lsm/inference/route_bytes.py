@@ -23,14 +23,9 @@ def gather_moves_less(
     row_bytes: int,
 ) -> bool:
     """True if the route ``gather`` moves fewer bytes than ``intervals`` at every memory: more than
-    it moves with none, ``intervals`` moves with enough for one pass.
-
-    Args:
-        levels: Of one type of nodes, in their order. Precondition: each has a form that streams.
-        needed: The nodes to compute at each, [N] bool by type; None: all.
-        topology: The edges.
-        row_bytes: Of the features.
-    """
+    it moves with none, ``intervals`` moves with enough for one pass. ``needed``: the nodes to
+    compute at each level, [N] bool by type; None: all. ``row_bytes``: of the features.
+    Precondition: levels are of one type of nodes, and each has a form that streams."""
     num_nodes, last = topology.num_nodes, len(levels) - 1
     by_gather, by_intervals = 0, num_nodes * row_bytes
     for place, level in enumerate(levels):

@@ -122,16 +122,7 @@ def plan_sampled(
 
 
 class SampledStage(Stage):
-    """The outputs of all nodes by batches of seeds.
-
-    Args:
-        network: Computes them.
-        store: With the nodes and the edges.
-        sampled: The draws.
-        outputs: Take the rows.
-        options: With the edges and the options of reading.
-        resources: Threads that compute a batch each, and memory to use.
-    """
+    """The outputs of all nodes by batches of seeds, each of which a thread computes."""
 
     name = "batches"
 

@@ -39,7 +39,7 @@ class TooLittleMemoryError(ValueError):
     one than more memory.
     """
 
-    def __init__(self, what: str, missing: int, remedy: str) -> None:
+    def __init__(self, what: str, missing: int, remedy: str = "use fewer threads") -> None:
         super().__init__(f"{what}: {format_bytes(missing)} of memory are missing")
         self.what, self.missing, self.remedy = what, missing, remedy
 

@@ -152,7 +152,7 @@ class _TopStage(Stage):
         least = at_work + max(2 * unit, 4 * tile)
         self.enough_bytes = least
         if free_bytes < least:
-            raise TooLittleMemoryError(self.name, least - free_bytes, "use fewer threads")
+            raise TooLittleMemoryError(self.name, least - free_bytes)
         half = (free_bytes - at_work) // 2
         self._group = half // unit
         self._block_rows = min(half // 2, _MOST_BLOCK_BYTES) // tile * TILE_DESTINATIONS

@@ -51,15 +51,9 @@ def try_typed_layer(
     title: str,
 ) -> int | None:
     """As try_layer(), of a graph with types: the width of the rows that ``compute`` makes of the
-    nodes of ``node_type``; None if it makes none.
-
-    Args:
-        compute: Makes the rows of a block, whose edges are of ``edge_types``.
-        widths: Of the rows before the layer, by type; types without rows are absent.
-        node_type: The type.
-        edge_types: The types of edges into it.
-        title: Names the layer in errors.
-    """
+    nodes of ``node_type``, by edges of ``edge_types`` into them; None if it makes none. ``widths``:
+    of the rows before the layer, by type; types without rows are absent. ``title``: names the layer
+    in errors."""
     draw = torch.Generator().manual_seed(0)
     ends = [*widths, *(each[0] for each in edge_types)]
     counts = {name: _NUM_NODES + place for place, name in enumerate(dict.fromkeys(ends))}

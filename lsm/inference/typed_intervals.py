@@ -47,19 +47,8 @@ class _Interval:
 
 
 class TypedIntervalStage(Stage):
-    """A layer of all nodes of a type, from the rows that stream by.
-
-    Args:
-        name: For messages and bars.
-        node_type: The type.
-        streamed: The layer.
-        topologies: The edges of its types.
-        sources: The files of rows by type.
-        num_nodes: Nodes by type.
-        sink: Takes the layer's rows.
-        resources: Threads that compute, and memory to use.
-        threads: Native threads.
-    """
+    """A layer of all nodes of a type, from the rows that stream by. ``sources``: their files, by
+    type."""
 
     def __init__(
         self,
