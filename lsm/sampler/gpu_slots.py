@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -18,35 +18,38 @@ Seeds = tuple[int, torch.Tensor, torch.Tensor | None]
 
 
 class GpuSlots:
-    """Up to ``num_slots`` samplers, which share a topology.
+    """Up to ``num_slots`` samplers of a ``graph``.
 
     One batch is a chain of small kernels that leave most of a GPU idle, so several are sampled at a
     time, each with memory and a stream of its own. Native calls hold no GIL while they sample, copy
-    and wait, so Python threads serve as lanes. new_slot: makes a sampler. output: device of the
-    sampled graphs. reads_locked: True if their memory is page-locked where it is the host's.
-    has_weights: True if edges get weights; disjoint: if each seed has a subgraph. Thread-safe.
+    and wait, so Python threads serve as lanes. memory: the device with the arrays of ``graph``.
+    device: that of native.GpuSampler; output: of the sampled graphs. has_weights: True if edges get
+    weights; disjoint: if each seed has a subgraph. Thread-safe.
     """
 
     def __init__(
         self,
-        new_slot: Callable[[], native.GpuSampler],
+        graph: native.GpuGraph,
+        memory: torch.device,
+        device: int,
+        timeout_secs: float,
         num_slots: int,
         output: torch.device | str,
         *,
-        reads_locked: bool,
         has_weights: bool = False,
         disjoint: bool = False,
     ) -> None:
-        self._new_slot = new_slot
+        self._graph, self._memory = graph, memory
+        self._device, self._timeout_secs = device, timeout_secs
         self._output = torch.device(output)
         # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
-        self._is_pinned = self._output.type == "cpu" and reads_locked
+        self._is_pinned = self._output.type == "cpu" and device >= 0
         self._has_weights = has_weights
         self._disjoint = disjoint
         self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
         for _ in range(num_slots - 1):
             self._slots.put(None)  # created on first use
-        self._slots.put(new_slot())
+        self._slots.put(self._new_slot())
 
     def sample(self, seeds: Seeds, name: BatchName) -> tuple[SampledGraph, native.SampleSizes]:
         """A batch, without its types, and its sizes by type. Tensors are complete."""
@@ -86,6 +89,10 @@ class GpuSlots:
             with current(self._output):
                 slot.copy_edge_ids(edge_ids)
         return used_here(edge_ids)
+
+    def _new_slot(self) -> native.GpuSampler:
+        with current(self._memory):
+            return native.GpuSampler(self._graph, self._device, self._timeout_secs)
 
     @contextmanager
     def _slot(self) -> Iterator[native.GpuSampler]:

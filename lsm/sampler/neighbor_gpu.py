@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from lsm import native
-from lsm.core.device import current, locking, memory_errors
+from lsm.core.device import locking, memory_errors
 from lsm.core.ids import as_int64
 from lsm.core.stream_pool import allocated
 from lsm.core.units import format_bytes
@@ -17,8 +17,6 @@ from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors
 from lsm.sampler.options import Sampling
 
-PLACEMENTS = ("auto", "host", "uva", "device")
-
 TOPOLOGY_SHARE = 0.5
 """Largest share of the GPU's free memory that ``auto`` gives to the topology."""
 
@@ -27,11 +25,7 @@ def choose_placement(placement: str, device: torch.device, num_bytes: int, free_
     """The place of the topology: host (host threads sample), uva (page-locked host memory that the
     GPU reads) or device. auto: device if ``num_bytes`` are at most TOPOLOGY_SHARE of
     ``free_bytes``, else uva; host where the host trains. Raises ValueError for a place that is
-    unknown or impossible."""
-    if placement not in PLACEMENTS:
-        raise ValueError(
-            f"topology.placement: expected one of {', '.join(PLACEMENTS)}, got {placement!r}"
-        )
+    impossible."""
     if device.type == "cpu":
         if placement in ("uva", "device"):
             raise ValueError(
@@ -101,14 +95,8 @@ class DeviceNeighborSampler:
         )
         num_nodes = [len(topology.indptr) - 1]
         graph = native.GpuGraph(num_nodes, edges, copies, kind.native())
-
-        def new_slot() -> native.GpuSampler:
-            with current(placed.indptr.device):
-                return native.GpuSampler(graph, device, timeout_secs)
-
         self._slots = GpuSlots(
-            *(new_slot, num_slots, output),
-            reads_locked=device >= 0,
+            *(graph, placed.indptr.device, device, timeout_secs, num_slots, output),
             has_weights=kind.needs_weights,
         )
 

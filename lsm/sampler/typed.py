@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import torch
 
@@ -60,7 +59,7 @@ class SampledTypes:
     def nodes(self, values: torch.Tensor) -> TypedMap[str, torch.Tensor]:
         """Each node type's part of ``values`` [n, ...]."""
         counts = [sum(self.num_sampled_nodes[name]) for name in self.space.types]
-        return TypedMap(zip(self.space.types, _cut(values, counts), strict=True))
+        return TypedMap(zip(self.space.types, values.split(counts), strict=True))
 
     def ids(self, n_id: torch.Tensor) -> TypedMap[str, torch.Tensor]:
         """The nodes of each type, by their ids in the type."""
@@ -70,17 +69,9 @@ class SampledTypes:
     def edges(self, values: torch.Tensor) -> TypedMap[EdgeType, torch.Tensor]:
         """Each edge type's part of ``values`` [..., e]."""
         counts = [sum(self.num_sampled_edges[each]) for each in self.edge_types]
-        return TypedMap(zip(self.edge_types, _cut(values, counts, dim=-1), strict=True))
+        return TypedMap(zip(self.edge_types, values.split(counts, dim=-1), strict=True))
 
     def indptrs(self, indptr: torch.Tensor) -> TypedMap[EdgeType, torch.Tensor]:
         """The CSC bounds of each edge type."""
         counts = [sum(self.num_sampled_nodes[each[2]][:-1]) + 1 for each in self.edge_types]
-        return TypedMap(zip(self.edge_types, _cut(indptr, counts), strict=True))
-
-
-def _cut(values: torch.Tensor, counts: Iterable[int], dim: int = 0) -> list[torch.Tensor]:
-    """Parts of ``counts`` along ``dim``. Precondition: they are all of it."""
-    return [
-        values.narrow(dim, begin, end - begin)
-        for begin, end in pairwise(accumulate(counts, initial=0))
-    ]
+        return TypedMap(zip(self.edge_types, indptr.split(counts), strict=True))

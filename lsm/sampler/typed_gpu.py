@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.device import current
 from lsm.core.ids import as_int64
 from lsm.graph.types import TypedMap
 from lsm.sampler.gpu_slots import GpuSlots, Seeds
@@ -81,13 +80,8 @@ class DeviceTypedNeighborSampler:
             placed.native_node_times(),
         )
         memory = next(iter(placed.topologies.values())).indptr.device
-
-        def new_slot() -> native.GpuSampler:
-            with current(memory):
-                return native.GpuSampler(native_graph, device, timeout_secs)
-
         self._slots = GpuSlots(
-            *(new_slot, num_slots, output), reads_locked=device >= 0, disjoint=disjoint
+            *(native_graph, memory, device, timeout_secs, num_slots, output), disjoint=disjoint
         )
 
     def sample(self, seeds: Tensor, name: BatchName, times: Tensor | None = None) -> SampledGraph:

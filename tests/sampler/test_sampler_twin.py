@@ -122,8 +122,6 @@ def test_placement():
         choose_placement("device", GPU, 201, 200)
     with pytest.raises(ValueError, match="uva needs a GPU that trains"):
         choose_placement("uva", CPU, 1, 200)
-    with pytest.raises(ValueError, match=r"topology\.placement: expected one of auto, host"):
-        choose_placement("gpu", GPU, 1, 200)
 
 
 def test_a_topology_that_cannot_be_page_locked(monkeypatch):
