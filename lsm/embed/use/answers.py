@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lsm.core.atomic_file import replacing
 from lsm.data.names import escaped
 from lsm.data.sink import FileSink
 from lsm.embed.use.edge_files import MISSING, EdgeFile, Rejected
@@ -142,16 +142,10 @@ def write_lines(path: Path, lines: Iterable[str], *, force: bool) -> int:
     if path.exists() and not force:
         raise FileExistsError(f"{path}: exists; choose another --out or pass --force")
     lines, count = iter(lines), 0
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with FileSink(part) as sink:
-            while some := list(islice(lines, _LINES_AT_ONCE)):
-                sink.write("".join(some).encode())
-                count += len(some)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    os.replace(part, path)
+    with replacing(path) as temporary, FileSink(temporary, final=path) as sink:
+        while some := list(islice(lines, _LINES_AT_ONCE)):
+            sink.write("".join(some).encode())
+            count += len(some)
     return count
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from lsm.core.atomic_file import sync_directory
+from lsm.core.atomic_file import replacing, sync_directory
 from lsm.core.progress import counting
 from lsm.data.names import escaped, write_names
 from lsm.data.sink import FileSink, no_room
@@ -78,19 +78,23 @@ def export(
     needed, free = sum(table.num_bytes for table in tables), shutil.disk_usage(out).free
     if form in ("npy", "safetensors") and needed > free:
         raise no_room(errno.ENOSPC, out, needed, free)
-    with counting("embeddings", sum(table.num_rows for table in tables), progress) as advance:
-        parts = _Parts(out)
-        try:
-            _WRITERS[form](parts, tables, advance)
-            if form in ("npy", "safetensors"):
-                for table in tables:  # reciprocal relations share the relations' names
-                    if table.names is not None and table.name != RECIPROCAL:
-                        write_names(parts.open(f"{table.name}.tsv"), table.names())
-            run.run.require_unchanged()
-        except BaseException:
-            parts.remove()
-            raise
-        return parts.finish()
+    paths: list[Path] = []
+    num_rows = sum(table.num_rows for table in tables)
+    with counting("embeddings", num_rows, progress) as advance, ExitStack() as parts:
+
+        def open_part(name: str) -> FileSink:
+            """A new file, which gets its name once all are complete."""
+            paths.append(out / name)
+            return FileSink(parts.enter_context(replacing(out / name)), final=out / name)
+
+        _WRITERS[form](open_part, tables, advance)
+        if form in ("npy", "safetensors"):
+            for table in tables:  # reciprocal relations share the relations' names
+                if table.names is not None and table.name != RECIPROCAL:
+                    write_names(open_part(f"{table.name}.tsv"), table.names())
+        run.run.require_unchanged()
+    sync_directory(out)
+    return paths
 
 
 def _tables(run: Embeddings, *, with_names: bool) -> Iterator[Table]:
@@ -115,30 +119,7 @@ def _tables(run: Embeddings, *, with_names: bool) -> Iterator[Table]:
             yield table(RECIPROCAL, relations[count:], names)
 
 
-class _Parts:
-    """Files that get their names together, once all are complete."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self._sinks: dict[str, FileSink] = {}
-
-    def open(self, name: str) -> FileSink:
-        """A new file; the caller closes it."""
-        self._sinks[name] = FileSink(self._out / f".{name}.part")
-        return self._sinks[name]
-
-    def remove(self) -> None:
-        for sink in self._sinks.values():
-            sink.abandon()
-            sink.path.unlink(missing_ok=True)
-
-    def finish(self) -> list[Path]:
-        for name, sink in self._sinks.items():
-            os.replace(sink.path, self._out / name)
-        sync_directory(self._out)
-        return [self._out / name for name in self._sinks]
-
-
+OpenPart = Callable[[str], FileSink]
 Advance = Callable[[int], None]
 
 
@@ -148,14 +129,14 @@ def _write_rows(sink: FileSink, table: Table, advance: Advance) -> None:
         advance(len(rows))
 
 
-def _write_npy(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+def _write_npy(open_part: OpenPart, tables: list[Table], advance: Advance) -> None:
     for table in tables:
-        with parts.open(f"{table.name}.npy") as sink:
+        with open_part(f"{table.name}.npy") as sink:
             sink.write_header(np.dtype("<f4"), table.num_rows, table.dim)
             _write_rows(sink, table, advance)
 
 
-def _write_safetensors(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+def _write_safetensors(open_part: OpenPart, tables: list[Table], advance: Advance) -> None:
     # An 8-byte length, a JSON header padded to align the data, then the data.
     header: dict[str, object] = {}
     end = 0
@@ -165,19 +146,18 @@ def _write_safetensors(parts: _Parts, tables: list[Table], advance: Advance) -> 
         header[table.name] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with parts.open("embeddings.safetensors") as sink:
+    with open_part("embeddings.safetensors") as sink:
         sink.write(len(text).to_bytes(8, "little") + text)
         for table in tables:
             _write_rows(sink, table, advance)
 
 
 def _write_text(
-    parts: _Parts, table: Table, name: str, separator: str, advance: Advance, head: str = ""
+    sink: FileSink, table: Table, separator: str, advance: Advance, head: str = ""
 ) -> None:
     values = separator.join(["%.9g"] * table.dim)  # 9 digits restore a float32 exactly
     spell = escaped if separator == "\t" else _without_blanks
-    lines: list[str] = []
-    with parts.open(name) as sink:
+    with sink:
         sink.write(head.encode())
         rows = table.named_rows()
         while lines := [
@@ -187,22 +167,22 @@ def _write_text(
             advance(len(lines))
 
 
-def _write_tsv(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+def _write_tsv(open_part: OpenPart, tables: list[Table], advance: Advance) -> None:
     for table in tables:
-        _write_text(parts, table, f"{table.name}.tsv", "\t", advance)
+        _write_text(open_part(f"{table.name}.tsv"), table, "\t", advance)
 
 
-def _write_word2vec(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+def _write_word2vec(open_part: OpenPart, tables: list[Table], advance: Advance) -> None:
     for table in tables:
         head = f"{table.num_rows} {table.dim}\n"
-        _write_text(parts, table, f"{table.name}.txt", " ", advance, head)
+        _write_text(open_part(f"{table.name}.txt"), table, " ", advance, head)
 
 
 def _without_blanks(name: str) -> str:
     return "_".join(name.split()) or "_"
 
 
-_WRITERS: dict[str, Callable[[_Parts, list[Table], Advance], None]] = {
+_WRITERS: dict[str, Callable[[OpenPart, list[Table], Advance], None]] = {
     "npy": _write_npy,
     "safetensors": _write_safetensors,
     "tsv": _write_tsv,
