@@ -60,9 +60,18 @@ class Table:
         return step
 
 
-def twin_frames(layout, num_frames):
+class twin_frames(GpuFrames):
     """Frames of a GPU that the host stands for."""
-    return GpuFrames(layout, num_frames, torch.device("cpu"))
+
+    def __init__(self, layout, num_frames):
+        HostFrames.__init__(self, layout, num_frames)
+        self._staging = HostFrames(layout, 1).rows
+
+    def mark(self):
+        return None
+
+    def _copy(self, target, source, trained):
+        target.copy_(source)
 
 
 def change(rows, bucket, side):

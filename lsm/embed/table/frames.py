@@ -42,25 +42,19 @@ class GpuFrames(HostFrames):
     or from disk, by copies on a stream of their own."""
 
     def __init__(self, layout: PartitionLayout, num_frames: int, device: torch.device) -> None:
-        """``device``: a GPU; the host stands for one in tests. Raises RuntimeError if there is no
-        memory for them."""
+        """Raises RuntimeError if there is no memory for them."""
         self._device = device
         shape = (num_frames * layout.frame_rows, layout.width)
         try:
             self.rows = torch.zeros(shape, device=device)
         except torch.OutOfMemoryError:
             raise _no_memory(num_frames * layout.frame_bytes, f" on {device}") from None
-        if device.type == "cpu":
-            self._staging = _map(layout.frame_bytes).view(-1, layout.width)
-            return
         self._stream = torch.cuda.Stream(device)
         with locking(layout.frame_bytes, "make embed.dim smaller or embed.partitions larger"):
             block = native.LockedBlock(layout.frame_bytes, device.index)
         self._staging = native.as_tensor(block, torch.float32).view(-1, layout.width)
 
     def mark(self) -> object:
-        if self._device.type == "cpu":
-            return None
         return torch.cuda.current_stream(self._device).record_event()
 
     def move(
@@ -73,9 +67,6 @@ class GpuFrames(HostFrames):
             self._copy(frame, self._staging, trained)
 
     def _copy(self, target: Tensor, source: Tensor, trained: object) -> None:
-        if self._device.type == "cpu":
-            target.copy_(source)
-            return
         assert isinstance(trained, torch.cuda.Event)
         with current(self._device), torch.cuda.stream(self._stream):
             self._stream.wait_event(trained)
