@@ -7,7 +7,7 @@ import pytest
 
 from lsm import native
 from lsm.embed.orders import best
-from lsm.embed.orders.order import NAMES, OrderShape, lower_bound, make_order
+from lsm.embed.orders.order import NAMES, OrderShape, make_order
 from lsm.embed.orders.turns import loads_of, states_of
 
 PREFETCHING = ("best", "legend", "random")
@@ -74,7 +74,7 @@ def test_properties(name, partitions):
         check_newest_stays(order)
         check_loads_overlap(order)
         assert order.idle_loads == 0
-    assert len(order.states) >= lower_bound(order.shape)
+    assert len(order.states) >= order.shape.lower_bound
 
 
 @pytest.mark.parametrize("partitions", [4, 5, *range(7, 18)])
@@ -148,7 +148,7 @@ def test_an_order_is_found_again_by_one_descent(key, monkeypatch):
         assert load.evicted != newest.get(load.rank)
         newest[load.rank] = load.loaded
     extra, _ = json.loads(best.CARRIED_ENDS.read_text())[key]
-    assert len(states_of(shape, turns)) <= lower_bound(shape) + extra
+    assert len(states_of(shape, turns)) <= shape.lower_bound + extra
 
 
 def searched(shape):
@@ -211,7 +211,7 @@ def test_the_search_ends_without_an_order_where_there_is_none():
         partitions=6, buffer=3, ranks=1, waste=0, seed=0, restarts=50, nodes=10**6
     )
     assert found is None
-    assert len(make_order("best", 6).states) == lower_bound(OrderShape(6, 3)) + 1
+    assert len(make_order("best", 6).states) == OrderShape(6, 3).lower_bound + 1
 
 
 def test_the_search_keeps_its_limit_of_waste():

@@ -70,15 +70,12 @@ def search(
     shape: OrderShape, extra_steps: int, restarts: int, nodes: int, seed: int = 0
 ) -> list[Turn] | None:
     """Turns with at most ``extra_steps`` more steps than the lower bound, or None."""
-    n, c, g = shape.partitions, shape.buffer, shape.ranks
-    pairs = n * (n - 1) // 2 - g * (c * (c - 1) // 2)
-    step_pairs = g * (c - 1)
-    steps = -(-pairs // step_pairs) + extra_steps
+    steps = shape.lower_bound - 1 + extra_steps
     return native.search_order(
-        partitions=n,
-        buffer=c,
-        ranks=g,
-        waste=steps * step_pairs - pairs,
+        partitions=shape.partitions,
+        buffer=shape.buffer,
+        ranks=shape.ranks,
+        waste=steps * shape.step_pairs - shape.pairs,
         seed=seed,
         restarts=restarts,
         nodes=nodes,

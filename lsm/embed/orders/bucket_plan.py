@@ -25,7 +25,7 @@ def plan_buckets(
 
     Within a state, buckets of the partition that leaves next come first.
     """
-    choices = [_staying(states[load.step][load.rank], load) for load in loads]
+    choices = [_pairs(set(states[load.step][load.rank]) - {load.evicted}) for load in loads]
     owners = _match(choices)
     planned: list[list[list[Bucket]]] = [[[] for _ in step] for step in states]
     leaving = {(load.step, load.rank): load.evicted for load in loads}
@@ -45,13 +45,9 @@ def plan_buckets(
     return tuple(tuple(tuple(buckets) for buckets in step) for step in planned)
 
 
-def _staying(state: State, load: Load) -> list[Bucket]:
-    return _pairs(set(state) - {load.evicted})
-
-
 def _pairs(partitions: Iterable[int]) -> list[Bucket]:
     ordered = sorted(partitions)
-    return [(first, second) for first, second in product(ordered, ordered)]
+    return list(product(ordered, ordered))
 
 
 def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:

@@ -63,7 +63,7 @@ class Order:
             "partitions": self.shape.partitions,
             "buffer": self.shape.buffer,
             "ranks": self.shape.ranks,
-            "lower_bound": lower_bound(self.shape),
+            "lower_bound": self.shape.lower_bound,
             "states": [[p for state in step for p in state] for step in self.states],
             "buckets": [[list(b) for part in step for b in part] for step in self.buckets],
             "loads": [
@@ -124,14 +124,6 @@ def make_order(
     states = states_of(shape, turns)
     loads = loads_of(shape, turns)
     return Order(name, shape, states, loads, plan_buckets(states, loads))
-
-
-def lower_bound(shape: OrderShape) -> int:
-    """Fewest states that any order can have: each load brings at most ``buffer - 1`` new pairs of
-    partitions together."""
-    n, c, g = shape.partitions, shape.buffer, shape.ranks
-    pairs = n * (n - 1) // 2 - g * (c * (c - 1) // 2)
-    return 1 + -(-pairs // (g * (c - 1))) if pairs > 0 else 1
 
 
 def _checked_shape(name: str, partitions: int, buffer: int, ranks: int) -> OrderShape:

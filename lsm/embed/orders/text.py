@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm.embed.orders.order import Order, lower_bound
+from lsm.embed.orders.order import Order
 
 
 def as_text(order: Order) -> str:
@@ -25,7 +25,7 @@ def as_text(order: Order) -> str:
     return "\n".join(
         [
             *lines,
-            f"{order.name}: {len(order.states)} states (lower bound {lower_bound(shape)}), "
+            f"{order.name}: {len(order.states)} states (lower bound {shape.lower_bound}), "
             f"{len(order.loads)} loads after the first state, {overlapped} of them while buckets "
             "are trained",
         ]

@@ -21,6 +21,22 @@ class OrderShape:
     buffer: int
     ranks: int = 1
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of partitions that are not together in the first state."""
+        n, c = self.partitions, self.buffer
+        return n * (n - 1) // 2 - self.ranks * (c * (c - 1) // 2)
+
+    @property
+    def step_pairs(self) -> int:
+        """Most pairs that a step brings together: each load, ``buffer - 1``."""
+        return self.ranks * (self.buffer - 1)
+
+    @property
+    def lower_bound(self) -> int:
+        """Fewest states that any order can have."""
+        return 1 + -(-self.pairs // self.step_pairs) if self.pairs > 0 else 1
+
 
 @dataclass(frozen=True)
 class Load:
