@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lsm.data.format import SPLITS
 from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
@@ -20,7 +21,6 @@ from lsm.links.known_edges import KnownEdges
 from lsm.links.ranking import Protocol, Ranking
 from lsm.run.torch_setup import set_up_torch
 
-SPLITS = ("train", "valid", "test")
 _MEANS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10")
 
 

@@ -24,7 +24,7 @@ from lsm.embed.config import VALIDATION, EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.memory import check_frames
 from lsm.embed.orders.itinerary import Itinerary
-from lsm.embed.orders.order import Order, make_order
+from lsm.embed.orders.order import make_order
 from lsm.embed.run_state import KeptTables, RunState
 from lsm.embed.schedule import Schedule
 from lsm.embed.store import contents, identity, open_store
@@ -58,7 +58,6 @@ class EmbedJob:
     run_dir: Path
     """The same on every rank."""
     store: TripleStore
-    order: Order
     schedule: Schedule
     keeps_best: bool
     """True if the best embeddings are kept in addition to the current ones."""
@@ -145,7 +144,6 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             device=device,
             run_dir=run_dir,
             store=store,
-            order=order,
             schedule=schedule,
             keeps_best=keeps_best,
             itinerary=itinerary,

@@ -209,9 +209,14 @@ class EmbedOptions(Section):
         return "moduli" if self.regularizer != "l3" and self.is_complex else "floats"
 
     @property
+    def state_width(self) -> int:
+        """Floats of optimiser state that follow each embedding."""
+        return self.dim if self.optimizer == "adagrad" else 1
+
+    @property
     def width(self) -> int:
         """Floats of a row: embedding, then optimiser state."""
-        return self.dim + (self.dim if self.optimizer == "adagrad" else 1)
+        return self.dim + self.state_width
 
     def relation_rows(self, num_relations: int) -> int:
         """Counts the rows of the table of relations.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from lsm.core.atomic_file import half_written, write_bytes_atomic
@@ -25,11 +25,7 @@ STATE_NAME = "state.json"
 _REMEDY = "set checkpoint.resume=never to start afresh, or choose another run.dir"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TableState(_Strict):
+class TableState(BaseModel, extra="forbid"):
     """The table of entities in ``partitions.bin``."""
 
     starts: list[int] = Field(min_length=2)
@@ -46,7 +42,7 @@ class TableState(_Strict):
     """Slots that each partition has."""
 
 
-class RelationsState(_Strict):
+class RelationsState(BaseModel, extra="forbid"):
     """The table of relations."""
 
     file: str
@@ -55,7 +51,7 @@ class RelationsState(_Strict):
     crc32: int
 
 
-class KeptTables(_Strict):
+class KeptTables(BaseModel, extra="forbid"):
     """The tables to read: one slot per entity partition, and the relation table."""
 
     slots: list[int]
@@ -63,7 +59,7 @@ class KeptTables(_Strict):
     relations: RelationsState | None
 
 
-class RunState(_Strict):
+class RunState(BaseModel, extra="forbid"):
     """All that training continues from."""
 
     schema_version: int = SCHEMA_VERSION

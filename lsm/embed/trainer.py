@@ -265,7 +265,7 @@ class EmbedTrainer:
 
     def _count_bytes(self) -> dict[str, int]:
         """Bytes of partitions over all ranks, since the run began. Every rank calls it."""
-        stats = self.job.files.stats()
+        stats = self.job.files.transfers.stats()
         moved = torch.tensor([stats["bytes_read"], stats["bytes_written"]], dtype=torch.float64)
         read, written = collectives.all_reduce_sum(moved, self.job.world).tolist()
         self.position.bytes_read = self._bytes_before[0] + int(read)
@@ -278,7 +278,7 @@ class EmbedTrainer:
     def _name_slots(self, best: bool) -> None:
         """Syncs what every rank has written, and names it in the file of the state."""
         job = self.job
-        job.files.sync()
+        job.files.transfers.sync()
         self._count_bytes()  # also the barrier after which every rank has synced
         if job.world.is_main:
             slots = job.slots.current
@@ -287,7 +287,7 @@ class EmbedTrainer:
                 width=job.layout.width,
                 dim=job.config.embed.dim,
                 slots=slots,
-                checksums=[job.files.checksum(p, slot) for p, slot in enumerate(slots)],
+                checksums=[job.files.board.checksum(p, slot) for p, slot in enumerate(slots)],
                 num_slots=job.layout.num_slots,
             )
             state = RunState(

@@ -52,10 +52,10 @@ def test_the_file_has_what_was_trained(tmp_path, engine, order, n, c, make):
 def test_an_epoch_moves_no_more_than_its_loads(tmp_path):
     with table(tmp_path) as made:
         made.buffer.fill(made.itinerary.epoch(0)[0])
-        before = made.files.stats()
+        before = made.files.transfers.stats()
         for epoch in range(EPOCHS):
             made.epoch(epoch)
-        after, loads = made.files.stats(), EPOCHS * len(made.itinerary._order.loads)
+        after, loads = made.files.transfers.stats(), EPOCHS * len(made.itinerary._order.loads)
         moved = loads * made.layout.frame_bytes
     assert after["bytes_read"] - before["bytes_read"] == moved
     assert after["bytes_written"] - before["bytes_written"] == moved

@@ -192,16 +192,14 @@ class _Batch:
         add: bool,
     ) -> None:
         """``add``: as in _SideRows."""
-        relations = self._tables.relations
-        relation_ids = None if side.relations is None else side.relations[chunk]
-        relation = None
-        if relations is not None and relation_ids is not None:
-            relation = self._gathered("relations", relations, relation_ids)
-
+        relations, relation = self._tables.relations, None
+        if relations is not None and side.relations is not None:
+            relation = self._gathered("relations", relations, side.relations[chunk])
         others = self._all_negatives or self._rows("negatives", negatives)
         rows = _SideRows(side.inverse, entities, relation, targets, others, add)
-        of_relation = self._by_kernels(rows) if self._in_one_pass else self._by_steps(rows)
-        self._add_relations(relation_ids, relation, of_relation)
+        grads = self._by_kernels(rows) if self._in_one_pass else self._by_steps(rows)
+        if relation is not None and side.relations is not None and grads is not None:
+            self._add_relations(side.relations[chunk], relation, grads)
 
     def _by_kernels(self, rows: _SideRows) -> Tensor:
         """The gradients of relations, by native kernels, which overwrite with them the gradients of
@@ -247,11 +245,8 @@ class _Batch:
         entities.grads.add_(of_entities)
         return of_relation
 
-    def _add_relations(
-        self, ids: Tensor | None, relation: Tensor | None, grads: Tensor | None
-    ) -> None:
-        if ids is None or relation is None or grads is None or self._relation_grads is None:
-            return
+    def _add_relations(self, ids: Tensor, relation: Tensor, grads: Tensor) -> None:
+        assert self._relation_grads is not None
         self._loss += add_penalty(self._options, relation, grads, times=1)
         if takes(grads):  # index_add_ takes a microsecond per row
             native.add_rows(self._relation_grads.numpy(), ids.numpy(), grads.numpy())

@@ -16,6 +16,9 @@ from torch import Tensor
 from lsm import native
 from lsm.embed.models.kernels import on_host, takes
 
+Pair = tuple[Tensor, Tensor]
+"""Gradients of entities and relations, or of two factors."""
+
 
 class Operator(ABC):
     """Queries of entities and relations, [n, dim] each."""
@@ -31,9 +34,7 @@ class Operator(ABC):
         """Queries of heads and relations, to score against tails. With ``inverse``: queries of
         tails and relations, to score against heads. Leaves its arguments as they are."""
 
-    def backward(
-        self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool
-    ) -> tuple[Tensor, Tensor]:
+    def backward(self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool) -> Pair:
         """Gradients of entities and relations, given those of the queries."""
         with torch.enable_grad():
             leaves = entity.detach().requires_grad_(), relation.detach().requires_grad_()
@@ -60,9 +61,7 @@ class ElementProduct(Operator):
     def compose(self, entity: Tensor, relation: Tensor, inverse: bool) -> Tensor:
         return entity * relation
 
-    def backward(
-        self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool
-    ) -> tuple[Tensor, Tensor]:
+    def backward(self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool) -> Pair:
         return grad * relation, grad * entity
 
 
@@ -74,9 +73,7 @@ class Translation(Operator):
     def compose(self, entity: Tensor, relation: Tensor, inverse: bool) -> Tensor:
         return entity - relation if inverse else entity + relation
 
-    def backward(
-        self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool
-    ) -> tuple[Tensor, Tensor]:
+    def backward(self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool) -> Pair:
         return grad, -grad if inverse else grad.clone()
 
 
@@ -89,9 +86,7 @@ class ComplexProduct(Operator):
     def compose(self, entity: Tensor, relation: Tensor, inverse: bool) -> Tensor:
         return _product(entity, relation, conjugate=inverse)
 
-    def backward(
-        self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool
-    ) -> tuple[Tensor, Tensor]:
+    def backward(self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool) -> Pair:
         return _product_backward(grad, entity, relation, inverse)
 
 
@@ -109,9 +104,7 @@ class Rotation(Operator):
         unit, _ = _normalised(relation)
         return _product(entity, unit, conjugate=inverse)
 
-    def backward(
-        self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool
-    ) -> tuple[Tensor, Tensor]:
+    def backward(self, grad: Tensor, entity: Tensor, relation: Tensor, inverse: bool) -> Pair:
         unit, modulus = _normalised(relation)
         of_entity, of_unit = _product_backward(grad, entity, unit, inverse)
         # Only the component of the gradient orthogonal to the relation turns it.
@@ -140,7 +133,7 @@ def _product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
     return torch.cat((a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re), -1)
 
 
-def _product_backward(grad: Tensor, a: Tensor, b: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
+def _product_backward(grad: Tensor, a: Tensor, b: Tensor, conjugate: bool) -> Pair:
     """Gradients of a and b, given that of :func:`_product`."""
     if takes(a):
         of_a, of_b = torch.empty_like(a), torch.empty_like(b)

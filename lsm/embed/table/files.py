@@ -84,8 +84,8 @@ class PartitionFiles:
     ) -> None:
         """``timeout_secs``: longest wait for another rank to write a partition."""
         self.layout = layout
-        self._transfers = transfers
-        self._board = board
+        self.transfers = transfers
+        self.board = board
         self._timeout_secs = timeout_secs
 
     def move(self, frame: torch.Tensor, moves: FrameMoves) -> None:
@@ -95,7 +95,7 @@ class PartitionFiles:
         differs.
         """
         write, read = moves
-        if read is not None and not self._board.is_written(read) and write != read:
+        if read is not None and not self.board.is_written(read) and write != read:
             if write is not None:  # written first, because the awaited rank may await this one
                 self._transfer(frame, write, None)
                 write = None
@@ -112,44 +112,32 @@ class PartitionFiles:
         Precondition: all reads have been written, and nothing else moves until the end.
         """
         stored = [(p, self._stored(s) if isinstance(s, SlotAccess) else s) for p, s in sources]
-        return read_partitions(self._transfers, self.layout, stored, _REMEDY)
+        return read_partitions(self.transfers, self.layout, stored, _REMEDY)
 
     @property
     def timeout_secs(self) -> float:
         """Longest time that moves take: a write, a wait for another rank and a read."""
-        return 2 * self._transfers.timeout_secs + self._timeout_secs
-
-    def sync(self) -> None:
-        """Blocks until all writes are on the disk."""
-        self._transfers.sync()
-
-    def checksum(self, partition: int, slot: int) -> int:
-        """Checksum of the last write to the slot."""
-        return self._board.checksum(partition, slot)
-
-    def stats(self) -> dict[str, int]:
-        """Counters since opening: bytes_read, bytes_written, short_transfers."""
-        return self._transfers.stats()
+        return 2 * self.transfers.timeout_secs + self._timeout_secs
 
     def _transfer(
         self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None
     ) -> None:
         if write is None and read is None:
             return
-        written, found = self._transfers.swap(
+        written, found = self.transfers.swap(
             frame, write_to=self._offset(write), read_from=self._offset(read)
         )
         if write is not None:
-            self._board.post(write, written)
+            self.board.post(write, written)
         if read is None:
             return
-        expected = self._board.checksum(read.partition, read.slot)
+        expected = self.board.checksum(read.partition, read.slot)
         if found != expected:
-            raise DamagedError(self._transfers.path, read.partition, found, expected, _REMEDY)
+            raise DamagedError(self.transfers.path, read.partition, found, expected, _REMEDY)
 
     def _stored(self, read: SlotAccess) -> StoredSlot:
-        assert self._board.is_written(read)
-        return StoredSlot(read.slot, self._board.checksum(read.partition, read.slot))
+        assert self.board.is_written(read)
+        return StoredSlot(read.slot, self.board.checksum(read.partition, read.slot))
 
     def _offset(self, access: SlotAccess | None) -> int | None:
         return None if access is None else self.layout.slot_offset(access.partition, access.slot)
@@ -158,7 +146,7 @@ class PartitionFiles:
         what = f"the write of partition {read.partition} by another rank"
         deadline = time.monotonic() + self._timeout_secs
         with awaiting(what):
-            while not self._board.is_written(read):
+            while not self.board.is_written(read):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{what} did not end in {self._timeout_secs:g} s")
                 time.sleep(_POLL_SECS)

@@ -67,10 +67,12 @@ class EdgeFile:
             kinds = [cells[1] for _, _, cells in chunk] if self._has_relations else []
             entities = self._look_up(ends, "entities")
             relations = self._look_up(kinds, "relations")
+            if self.has_queries:
+                entities["?"] = MISSING
             tables = [entities, relations, entities] if self._has_relations else [entities] * 2
             for number, text, cells in chunk:
                 used = cells if self._has_relations else [cells[0], cells[-1]]
-                row = [self._id(cell, table) for cell, table in zip(used, tables, strict=True)]
+                row = [table[cell] for cell, table in zip(used, tables, strict=True)]
                 unknown = [
                     repr(cell) for cell, found in zip(used, row, strict=True) if found is None
                 ]
@@ -106,10 +108,6 @@ class EdgeFile:
         if why:
             rejected.note(self.path, f"line {number}", text, why)
         return not why
-
-    def _id(self, cell: str, table: dict[str, int | None]) -> int | None:
-        is_missing = self.has_queries and cell == "?"
-        return MISSING if is_missing else table[cell]
 
     def _look_up(self, names: list[str], kind: str) -> dict[str, int | None]:
         """The id of each name, or None. Takes one pass over the store's names."""

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lsm.data.format import SPLITS
 from lsm.data.triples.store import TripleStore
-from lsm.embed.evaluate import SPLITS
 from lsm.embed.options import EmbedOptions
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.sides import Side, known_edges, sides_of
