@@ -118,7 +118,7 @@ class FeatureStore(PygFeatureStore):
         """Adds ``tensor`` [N, ...], for all nodes of a type. Raises ValueError for another size."""
         node_type = self._type_of(attr)
         if attr.attr_name in self._names[node_type]:
-            return self._refuse(node_type, attr)
+            return refuse(self.store, f"{attr.attr_name} of nodes of type {node_type}")
         values = torch.as_tensor(tensor)
         num_nodes = self.store.nodes(node_type).num_nodes
         if not _is_all(attr.index) or values.dim() == 0 or len(values) != num_nodes:
@@ -132,7 +132,7 @@ class FeatureStore(PygFeatureStore):
     def _remove_tensor(self, attr: TensorAttr) -> bool:
         node_type = self._type_of(attr)
         if attr.attr_name in self._names[node_type]:
-            return self._refuse(node_type, attr)
+            return refuse(self.store, f"{attr.attr_name} of nodes of type {node_type}")
         return self._added.pop((node_type, attr.attr_name), None) is not None
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
@@ -260,9 +260,6 @@ class FeatureStore(PygFeatureStore):
             return str(attr.group_name)
         known = ", ".join(self.store.node_types) if self.store.is_typed else "None"
         raise KeyError(f"group {attr.group_name!r}: expected a node type: {known}")
-
-    def _refuse(self, node_type: str, attr: TensorAttr) -> bool:
-        return refuse(self.store, f"{attr.attr_name} of nodes of type {node_type}")
 
 
 def _version(ids: Tensor) -> int:

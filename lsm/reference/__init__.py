@@ -17,11 +17,6 @@ def unique_relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(list(local), dtype=np.int64), np.array(inverse, dtype=np.int64)
 
 
-def gather_rows(source: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """``source[ids]``."""
-    return np.stack([source[i] for i in ids]) if len(ids) else source[:0].copy()
-
-
 def in_neighbors(indptr: np.ndarray, indices: np.ndarray, node: int) -> np.ndarray:
     return indices[indptr[node] : indptr[node + 1]]
 

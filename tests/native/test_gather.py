@@ -20,7 +20,7 @@ def test_gather_matches_indexing(dtype, dim, num_threads):
     ids = rng.integers(0, 97, 1000)
     out = np.empty((1000, dim), dtype)
     native.gather_rows(source, ids, out, native.ThreadPool(num_threads))
-    np.testing.assert_array_equal(out, reference.gather_rows(source, ids))
+    np.testing.assert_array_equal(out, source[ids])
 
 
 def test_gather_nothing():
