@@ -52,7 +52,9 @@ from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
 from lsm.core.units import parse_bytes
 from lsm.features.open import open_features
+from lsm.loader.prepared import Prepared
 from lsm.storage.options import StorageOptions
+from lsm.storage.read_ahead import ReadAhead
 
 CHUNK_ROWS = 16_384
 
@@ -142,18 +144,18 @@ def time_ours(
         expected = torch.from_numpy(np.load(path, mmap_mode="c"))
     drop_cache(path)
 
-    def compare(iteration: int, rows: torch.Tensor) -> None:
+    def compare(batch: Prepared) -> None:
         # Compares bits: row ids read as floats may be NaN.
-        wanted = expected[lists[iteration]]
-        if not torch.equal(rows.view(torch.int32), wanted.view(torch.int32)):
-            raise SystemExit(f"rows of list {iteration} differ from the file")
+        wanted = expected[lists[batch.iteration]]
+        if not torch.equal(batch.x.view(torch.int32), wanted.view(torch.int32)):
+            raise SystemExit(f"rows of list {batch.iteration} differ from the file")
 
     shifted = [ids + HEADER_BYTES // row_bytes for ids in lists]
     with open_loader(path, row_bytes, cache_bytes, merge, args) as loader:
         secs = deliver(
             loader,
             shifted,
-            prefetch=args.prefetch,
+            read_ahead=ReadAhead.fixed(args.prefetch),
             staging_bytes=args.staging_bytes,
             receive=compare if args.check else None,
         )

@@ -20,6 +20,7 @@ import torch
 from lsm.ablation import report
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.overlap_plots import draw_batches, draw_overlap
+from lsm.ablation.reads import deliver
 from lsm.ablation.study import open_or_make, require_one_type
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.cache.options import CacheOptions
@@ -29,11 +30,7 @@ from lsm.core.figures import require_matplotlib
 from lsm.core.progress import counting
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.open import open_features
-from lsm.loader.pipeline import Pipeline
-from lsm.loader.prepared import IdsAlone
-from lsm.loader.rows_in_flight import RunAhead
 from lsm.storage.disk_profile import DiskProfile, save_profile
-from lsm.storage.engine import Storage
 from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
 from lsm.storage.options import StorageOptions
@@ -42,7 +39,6 @@ from lsm.train.read_settings import ReadSettings
 
 _WINDOW = 64
 _MOST_ITERATIONS = 4000
-_TIMEOUT_SECS = 60.0
 _MOST_AHEAD = 64
 
 
@@ -209,38 +205,22 @@ def _run(
     cached = round(cache_fraction * files.num_rows) * files.row_bytes
     cache = CacheOptions(bytes=cached, window=_WINDOW) if cached else None
     options = way.options.model_copy(update={"engine": profile.engine})
+    in_flight: list[float] = []
     with open_features(files, cache, options) as features:
-        start = time.perf_counter()
-        pipeline = Pipeline(
-            lists.__getitem__,
-            IdsAlone,
+        # The time before the first iteration counts: otherwise deeper read-ahead would get more
+        # rows for free.
+        seconds = deliver(
             features,
-            first=0,
-            last=len(lists),
-            policy=RunAhead(way.read_ahead, settings.staging_bytes, timeout_secs=_TIMEOUT_SECS),
-        )
-        try:
-            return _timed(pipeline, start, lists, features.storage, files.row_bytes)
-        finally:
-            pipeline.close()
-
-
-def _timed(
-    pipeline: Pipeline,
-    start: float,
-    lists: list[torch.Tensor],
-    storage: Storage,
-    row_bytes: int,
-) -> dict:
-    """Takes all iterations. The time before the first iteration counts: otherwise deeper read-ahead
-    would get more rows for free."""
-    in_flight = [graph.stats["iterations_in_flight"] for graph in pipeline]
-    seconds = time.perf_counter() - start
+            lists,
+            read_ahead=way.read_ahead,
+            staging_bytes=settings.staging_bytes,
+            receive=lambda batch: in_flight.append(batch.stats["iterations_in_flight"]),
+        )[-1]
+        reads = features.storage.stats()["reads"]
     count = sum(map(len, lists))
-    reads = storage.stats()["reads"]
     return {
         "rows_per_s": round(count / seconds),
-        "gb_per_s": round(count * row_bytes / seconds / 1e9, 4),
+        "gb_per_s": round(count * files.row_bytes / seconds / 1e9, 4),
         "reads_per_s": round(reads / seconds),
         "reads_per_row": round(reads / count, 4),
         "iterations_in_flight": round(statistics.mean(in_flight), 2),
@@ -254,9 +234,8 @@ def markdown(records: Sequence[dict]) -> str:
     for study in ("overlap", "batches"):
         chosen = [each for each in records if each["study"] == study]
         columns = [name for name in chosen[0] if name != "study"]
-        lines = [columns, ["---"] * len(columns)]
-        lines += [[str(each[name]) for name in columns] for each in chosen]
-        tables.append("".join(f"| {' | '.join(line)} |\n" for line in lines))
+        rows = [[str(each[name]) for name in columns] for each in chosen]
+        tables.append(report.markdown_table(columns, rows))
     return "\n".join(tables)
 
 

@@ -48,14 +48,14 @@ def deliver(
     features: FeatureLoader,
     batches: Sequence[torch.Tensor],
     *,
-    prefetch: int,
+    read_ahead: ReadAhead,
     staging_bytes: int,
-    receive: Callable[[int, Any], None] | None = None,
+    receive: Callable[[Any], None] | None = None,
 ) -> list[float]:
     """Requests ``batches`` ([n] int64 each, no repeats) as training does, and drops their rows.
 
     Returns the arrival of each batch, in seconds since the first request. Calls ``receive`` with
-    each batch's number and rows. prefetch, staging_bytes: as for NeighborLoader.
+    each batch, a Prepared. staging_bytes: as for NeighborLoader.
     """
     start = time.perf_counter()
     pipeline = Pipeline(
@@ -64,16 +64,14 @@ def deliver(
         features,
         first=0,
         last=len(batches),
-        policy=RunAhead(
-            ReadAhead.fixed(prefetch), staging_bytes, timeout_secs=features.storage.timeout_secs
-        ),
+        policy=RunAhead(read_ahead, staging_bytes, timeout_secs=features.storage.timeout_secs),
     )
     arrived = []
     try:
         for loaded in pipeline:
             arrived.append(time.perf_counter() - start)
             if receive is not None:
-                receive(loaded.iteration, loaded.x)
+                receive(loaded)
     finally:
         pipeline.close()
     return arrived
@@ -157,7 +155,7 @@ def _read(
             arrived = deliver(
                 loader,
                 batches,
-                prefetch=config.prefetch,
+                read_ahead=ReadAhead.fixed(config.prefetch),
                 staging_bytes=config.staging_bytes,
                 receive=_comparer(store, plain, batches) if config.check else None,
             )
@@ -219,14 +217,14 @@ def _loader(
 
 def _comparer(
     store: GraphStore, plain: FeatureLoader, batches: Sequence[torch.Tensor]
-) -> Callable[[int, torch.Tensor], None]:
+) -> Callable[[Any], None]:
     """Compares rows with those of ``plain``, which reads through the page cache."""
 
-    def compare(iteration: int, rows: torch.Tensor) -> None:
-        wanted = plain.fetch(batches[iteration])
+    def compare(batch: Any) -> None:
+        rows, wanted = batch.x, plain.fetch(batches[batch.iteration])
         if not torch.equal(rows.view(torch.uint8), wanted.view(torch.uint8)):
             raise RuntimeError(
-                f"rows of iteration {iteration} differ from those of {store.path}; "
+                f"rows of iteration {batch.iteration} differ from those of {store.path}; "
                 "`lsm data verify` tells whether the store is whole"
             )
 

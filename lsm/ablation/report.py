@@ -60,8 +60,13 @@ def markdown(records: Sequence[dict]) -> str:
     "-" stands for a parameter that the record's policy ignores.
     """
     columns = _columns(records)
-    rows = [columns, ["---"] * len(columns), *(_row(record, columns) for record in records)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown_table(columns, [_row(record, columns) for record in records])
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of ``rows``."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def table(records: Sequence[dict]) -> Table:
