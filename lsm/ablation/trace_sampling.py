@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -14,14 +12,12 @@ from lsm.ablation.trace import Trace
 from lsm.ablation.traced_types import TracedTypes
 from lsm.cache.scores import SCORE_NAMES, compute_score
 from lsm.core.progress import counting
+from lsm.core.threads import map_ahead
 from lsm.data.graph_store import GraphStore
 from lsm.loader.inputs import Drawing, open_sampler, open_topology
 from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds, SeedBatch
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 def sample_trace(
@@ -84,7 +80,7 @@ def sample_trace(
     lists = []
     with counting("sampling", total, progress) as advance, ThreadPoolExecutor(threads) as executor:
         tasks = _tasks(schedules, total)
-        for ids in _map_ahead(executor, requested, tasks, 4 * threads):
+        for ids in map_ahead(executor, requested, tasks, 4 * threads):
             lists.append(ids)
             if len(lists) % ranks == 0:
                 advance(1)
@@ -106,19 +102,6 @@ def _tasks(ranks: Sequence[NodeSeeds], total: int) -> Iterator[SeedBatch]:
             seeds_at = [seeds.epoch(epoch) for seeds in ranks]
         for at in seeds_at:
             yield at(iteration)
-
-
-def _map_ahead(
-    executor: ThreadPoolExecutor, function: Callable[[_T], _R], tasks: Iterable[_T], ahead: int
-) -> Iterator[_R]:
-    """``map(function, tasks)`` in order, with at most ``ahead`` tasks in flight."""
-    pending: deque[Future[_R]] = deque()
-    for task in tasks:
-        pending.append(executor.submit(function, task))
-        if len(pending) >= ahead:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
 
 
 def _score(store: GraphStore, name: str, num_threads: int, traced: TracedTypes) -> np.ndarray:

@@ -1,18 +1,37 @@
-"""Errors that name the setting of threads that the system refuses to start."""
+"""Work of threads in order, and errors that name the setting of threads that cannot start."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 from lsm import native
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _REMEDY = (
     "lower it, or raise the limit on processes (`ulimit -u`, a container's pids.max) or on memory"
 )
 # Message of Python's threads, whose error class is not theirs alone.
 _PYTHON_MESSAGE = "can't start new thread"
+
+
+def map_ahead(
+    executor: Executor, function: Callable[[T], R], tasks: Iterable[T], ahead: int
+) -> Iterator[R]:
+    """``map(function, tasks)`` in order, with at most ``ahead`` tasks in flight."""
+    pending: deque[Future[R]] = deque()
+    for task in tasks:
+        pending.append(executor.submit(function, task))
+        if len(pending) >= ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
 @contextmanager

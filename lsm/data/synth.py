@@ -6,8 +6,8 @@ depend on threads or timing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.core.progress import ByteProgress
 from lsm.core.section import wrong_values_named
+from lsm.core.threads import map_ahead
 from lsm.data import format as layout
 from lsm.data.convert.features import convert, feature_meta
 from lsm.data.convert.write_store import StoreOptions, store_bytes
@@ -244,12 +245,14 @@ def _write_edges(
     with writer.file(layout.INDICES) as sink:
         sink.write_header(dtype, 0)
 
-        def make(number: int, first: int, last: int) -> np.ndarray:
+        def make(chunk: tuple[int, tuple[int, int]]) -> tuple[int, int, np.ndarray]:
+            number, (first, last) = chunk
             draws = generator(spec.seed, _Stream.EDGES, number)
             wanted, homes = degrees[first:last], labels[first:last]
-            return _draw_edges(spec, draws, communities, first, wanted, homes)
+            return first, last, _draw_edges(spec, draws, communities, first, wanted, homes)
 
-        for (first, last), keys in _in_order(executor, make, _edge_ranges(degrees)):
+        ranges = enumerate(_edge_ranges(degrees))
+        for first, last, keys in map_ahead(executor, make, ranges, _THREADS + 2):
             nodes, sources = np.divmod(keys, spec.nodes)
             sink.write(sources.astype(dtype))
             degrees[first:last] = np.bincount(nodes, minlength=last - first)
@@ -330,7 +333,8 @@ def _write_features(
     step = max(1, _FEATURE_CHUNK_BYTES // (4 * spec.dim))
     block = max(1, _BLOCK_BYTES // (4 * spec.dim))
 
-    def make(number: int, first: int, last: int) -> np.ndarray:
+    def make(chunk: tuple[int, int, int]) -> np.ndarray:
+        number, first, last = chunk
         draws = generator(spec.seed, _Stream.FEATURES, number)
         rows = np.empty((last - first, spec.dim), np.float32)
         for _, begin, end in chunks(len(rows), block):
@@ -340,24 +344,7 @@ def _write_features(
         return convert(rows, meta.dtype, first)
 
     striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
-    ranges = ((begin, end) for _, begin, end in chunks(spec.nodes, step))
-    for _, rows in _in_order(executor, make, ranges):
+    for rows in map_ahead(executor, make, chunks(spec.nodes, step), _THREADS + 2):
         striped.write(rows)
         advance(rows.nbytes)
     striped.close()
-
-
-def _in_order(
-    executor: ThreadPoolExecutor,
-    make: Callable[[int, int, int], np.ndarray],
-    ranges: Iterable[tuple[int, int]],
-) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """(range, make(number, first, last)) in order, with a bounded number made ahead."""
-    pending: list[tuple[tuple[int, int], Future[np.ndarray]]] = []
-    for number, (first, last) in enumerate(ranges):
-        pending.append(((first, last), executor.submit(make, number, first, last)))
-        if len(pending) > _THREADS + 1:
-            done, future = pending.pop(0)
-            yield done, future.result()
-    for done, future in pending:
-        yield done, future.result()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lsm.core.files import read_exactly
+from lsm.core.threads import map_ahead
 from lsm.data.npy_header import MAGIC, read_header
 
 CHUNK_BYTES = 16 << 20
@@ -158,13 +159,9 @@ def read_ahead(
     read: Callable[[int, int], np.ndarray], num_rows: int, step: int
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(begin, read(begin, end)) over [0, num_rows) in steps. A thread reads one step ahead."""
-    if num_rows == 0:
-        return
+
+    def rows_from(begin: int) -> tuple[int, np.ndarray]:
+        return begin, read(begin, min(begin + step, num_rows))
+
     with ThreadPoolExecutor(1) as executor:
-        pending = executor.submit(read, 0, min(step, num_rows))
-        for begin in range(0, num_rows, step):
-            rows = pending.result()
-            next_begin = begin + step
-            if next_begin < num_rows:
-                pending = executor.submit(read, next_begin, min(next_begin + step, num_rows))
-            yield begin, rows
+        yield from map_ahead(executor, rows_from, range(0, num_rows, step), 2)
