@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,29 +43,19 @@ def new_figure(
 def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path: Path) -> None:
     """Adds title and legend, and writes the figure to ``path`` with each of SUFFIXES. Raises
     OSError, which names the file, if one cannot be written; a figure there stays as it was."""
+    found: dict[str, Artist] = {}  # every label of the panels, once
     for axis in axes:
         axis.grid(alpha=0.3)
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
     for axis in axes[1:]:
         axis.set_ylabel("")
-    handles, names = _legend(axes)
+    handles, names = list(found.values()), list(found)
     figure.legend(
         handles, names, loc="outside lower center", ncols=min(columns, len(names)), fontsize=8
     )
     figure.suptitle(title)
     for suffix in SUFFIXES:
-        _write(figure, path.with_suffix(suffix))
+        with writing(path.with_suffix(suffix)) as temporary:
+            figure.savefig(temporary, dpi=120, format=suffix[1:])
         figure.set_layout_engine("none")  # the other files have the layout of the first
-
-
-def _write(figure: Figure, path: Path) -> None:
-    with writing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
-
-
-def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    """Every label of the panels, once."""
-    found: dict[str, Artist] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)

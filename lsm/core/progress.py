@@ -12,10 +12,22 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+
+
+def _bars(enabled: bool | None, *columns: ProgressColumn) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not (sys.stderr.isatty() if enabled is None else enabled),
+    )
 
 
 @contextmanager
@@ -26,15 +38,7 @@ def counting(
 
     ``total=None``: not known. ``enabled=None`` shows the bar if standard error is a terminal.
     """
-    bar = Progress(
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not (sys.stderr.isatty() if enabled is None else enabled),
-    )
-    with bar:
+    with _bars(enabled, MofNCompleteColumn()) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count: bar.advance(task, count)
 
@@ -43,17 +47,7 @@ class ByteProgress:
     """Context manager; ``enabled=None`` shows bars if stderr is a terminal."""
 
     def __init__(self, enabled: bool | None = None) -> None:
-        if enabled is None:
-            enabled = sys.stderr.isatty()
-        self._progress = Progress(
-            TextColumn("{task.description:<22}"),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not enabled,
-        )
+        self._progress = _bars(enabled, DownloadColumn(binary_units=True), TransferSpeedColumn())
 
     def __enter__(self) -> ByteProgress:
         self._progress.start()
