@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ LATER_LIBRARY_BYTES = 64 << 20
 def available_bytes() -> int:
     """Bytes that can be allocated without swapping: the kernel's estimate, or the room that the
     limits of this process's control groups (v1, v2) leave, whichever is less."""
-    return max(0, min([_free_bytes(), *_cgroup_rooms()]))
+    return max(0, min([machine_bytes("MemAvailable"), *_cgroup_rooms()]))
 
 
 def require(what: str, needed: int, remedy: str) -> None:
@@ -41,22 +42,15 @@ def default_bytes() -> int:
     which others use as well, or 85% of the room in this process's control groups, which is its own;
     whichever is less."""
     shares = [int(room * _SHARE_OF_CGROUP) for room in _cgroup_rooms()]
-    return max(0, min([_free_bytes() // 2, *shares]))
+    return max(0, min([machine_bytes("MemAvailable") // 2, *shares]))
 
 
 def resident_bytes() -> dict[str, int]:
     """Resident memory of this process: ``peak`` of all of it; at present ``anonymous`` (with shared
     memory) and ``file``, the pages of mapped files."""
-    fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
-
-    def size(name: str) -> int:
-        return int(fields[name].split()[0]) << 10 if name in fields else 0
-
-    return {
-        "peak": size("VmHWM"),
-        "anonymous": size("RssAnon") + size("RssShmem"),
-        "file": size("RssFile"),
-    }
+    sizes = Counter(_sizes(_STATUS))
+    anonymous = sizes["RssAnon"] + sizes["RssShmem"]
+    return {"peak": sizes["VmHWM"], "anonymous": anonymous, "file": sizes["RssFile"]}
 
 
 def peak_beside_files(libraries: int) -> int:
@@ -76,9 +70,15 @@ def peak_growth(work: Callable[[], None]) -> int:
     return max(0, resident_bytes()["peak"] - before["anonymous"] - before["file"])
 
 
-def _free_bytes() -> int:
-    fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) << 10
+def machine_bytes(name: str) -> int:
+    """A size of the whole machine: MemTotal, MemAvailable."""
+    return _sizes(_MEMINFO)[name]
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """The fields of a file of /proc that are sizes, in bytes."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return {words[0][:-1]: int(words[1]) << 10 for words in lines if words[-1:] == ["kB"]}
 
 
 def _cgroup_rooms() -> list[int]:

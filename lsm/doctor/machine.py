@@ -13,8 +13,8 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from lsm.core.host_memory import machine_bytes
 from lsm.core.os_error import in_words
 from lsm.core.units import format_bytes
 from lsm.doctor.finding import Finding
@@ -97,12 +97,8 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
-    fields = {}
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        fields[name] = int(value.split()[0]) * 1024
-    total, available = format_bytes(fields["MemTotal"]), format_bytes(fields["MemAvailable"])
-    return Finding("memory", "info", f"{available} available of {total}")
+    total, free = (format_bytes(machine_bytes(name)) for name in ("MemTotal", "MemAvailable"))
+    return Finding("memory", "info", f"{free} available of {total}")
 
 
 def _locked_memory() -> Finding:
@@ -144,18 +140,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _build_info() -> dict[str, Any]:
+def _cuda_build() -> Finding:
     from lsm import native
 
-    return native.build_info()
-
-
-def _cuda_build() -> Finding:
-    if not _build_info()["cuda"]:
+    if not native.build_info()["cuda"]:
         detail = "built without CUDA: host only; LSM_CUDA=ON builds GPU code where nvcc is"
         return Finding("CUDA build", "no", detail)
-    from lsm import native
-
     return Finding("CUDA build", "ok", f"toolkit {native.find_cuda().toolkit_version}")
 
 
@@ -187,7 +177,9 @@ def _peer_access() -> Finding:
 
 
 def _liburing() -> Finding:
-    if _build_info()["io_uring"]:
+    from lsm import native
+
+    if native.build_info()["io_uring"]:
         return Finding("liburing", "ok", "built with it")
     return Finding("liburing", "no", "built without it: install liburing-dev and build again")
 
