@@ -11,6 +11,7 @@ import numpy as np
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.triples.lines import Lines, Malformed
 from lsm.data.triples.names import Names, read_names_of_ids
+from lsm.data.triples.sort import as_triples
 
 _CHUNK_LINES = 1 << 16
 _MOST_ENTITIES = 1 << 40
@@ -83,7 +84,7 @@ class TripleFiles:
             places = self._places(path, array.shape[1], None)
             for first, rows in array.chunks():
                 numbers = range(first, first + len(rows))
-                triples = _as_triples(rows.astype(np.int64), places)
+                triples = as_triples(rows, places)
                 yield self._known(path, "row", numbers, triples)
 
     def _text_chunks(self, path: Path) -> Iterator[np.ndarray]:
@@ -191,14 +192,6 @@ def _find_places(
     if max(places) >= count:
         raise ValueError(f"{path}: --columns: expected numbers below {count}, got {max(places)}")
     return places
-
-
-def _as_triples(rows: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
-    triples = np.zeros((len(rows), 3), np.int64)
-    triples[:, 0], triples[:, 2] = rows[:, places[0]], rows[:, places[-1]]
-    if len(places) == 3:
-        triples[:, 1] = rows[:, places[1]]
-    return triples
 
 
 def _find(src: Path) -> dict[str, Path]:

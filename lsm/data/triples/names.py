@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import overload
 
 from lsm.data.triples.lines import read_lines
 
@@ -24,13 +23,7 @@ class NumberNames(Sequence[str]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [str(number) for number in range(self._count)[index]]
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
         return str(range(self._count)[index])
 
 

@@ -45,6 +45,16 @@ class Grid:
         return keys
 
 
+def as_triples(rows: np.ndarray, places: Sequence[int]) -> np.ndarray:
+    """Triples [n, 3] int64 from the columns ``places`` of ``rows``: head, relation and tail; or
+    head and tail, with relation 0."""
+    triples = np.zeros((len(rows), 3), np.int64)
+    triples[:, 0], triples[:, 2] = rows[:, places[0]], rows[:, places[-1]]
+    if len(places) == 3:
+        triples[:, 1] = rows[:, places[1]]
+    return triples
+
+
 def unpack(keys: np.ndarray) -> np.ndarray:
     """Triples [n, 3] int64 of keys."""
     triples = np.empty((len(keys), 3), np.int64)
@@ -64,11 +74,9 @@ class KeySource(Protocol):
 
     def __len__(self) -> int:
         """Number of keys."""
-        ...
 
     def read(self, begin: int, end: int) -> np.ndarray:
         """Keys [begin, end) as a new array [n, 2] uint64."""
-        ...
 
 
 class EdgeKeys:
@@ -83,11 +91,7 @@ class EdgeKeys:
 
     def read(self, begin: int, end: int) -> np.ndarray:
         edges = self._edges.read(begin, end)
-        triples = np.zeros((len(edges), 3), np.int64)
-        triples[:, 0], triples[:, 2] = edges[:, 0], edges[:, -1]
-        if edges.shape[1] == 3:
-            triples[:, 1] = edges[:, 1]
-        return self._grid.pack(triples)
+        return self._grid.pack(as_triples(edges, range(edges.shape[1])))
 
 
 class TripleSorter:
