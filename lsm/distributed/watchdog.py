@@ -180,7 +180,10 @@ class Watch:
         if silence < secs:
             return ""
         if self._store_rank is None:
-            return f"the store of the launcher has not answered for {silence:.0f} s"
+            return (
+                f"the store of the launcher has not answered for {silence:.0f} s; has the launcher "
+                "ended?"
+            )
         holder, (_, heartbeat) = self._members[self._store_rank], self._heard[self._store_rank]
         return (
             f"{holder} has been silent for {silence:.0f} s, as has the store that it holds; last "
@@ -228,7 +231,10 @@ class Watch:
         if any(
             not heartbeat.left and now - since >= limit for _, (since, heartbeat) in self._others()
         ):
-            text = "; ".join(self._failed() + self._silent(limit)) or "other ranks have failed"
+            # Without the store all ranks seem silent.
+            store = self._store_problem(_SILENT_TICKS * self._tick_secs)
+            silent = [store] if store else self._silent(limit)
+            text = "; ".join(self._failed() + silent) or "other ranks have failed"
             print(f"error: rank {self._rank}: {text}", file=sys.stderr, flush=True)
             os._exit(1)
 

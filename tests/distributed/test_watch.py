@@ -133,3 +133,23 @@ def test_a_rank_that_was_lost_long_ago_ends_the_process(watches, monkeypatch, ca
     die(watches[1])
     assert ended.wait(60)
     assert ": rank 1 (host1, pid 101) has been silent" in capsys.readouterr().err
+
+
+def test_a_launcher_that_has_ended_is_blamed_for_its_store(store, monkeypatch, capsys):
+    """Not the other ranks, which live and cannot say so."""
+    ended = threading.Event()
+    monkeypatch.setattr(watchdog, "_FORCE_SECS", -TIMEOUT_SECS / 2)
+    monkeypatch.setattr(watchdog.os, "_exit", lambda status: ended.set())
+    own = PrefixStore("job", store.clone())
+    watch = Watch(own, members(2), 0, timeout_secs=TIMEOUT_SECS, store_rank=None)
+    watch.start()
+
+    def fail():
+        raise RuntimeError("Connection reset by peer")
+
+    watch._exchange = fail
+    assert ended.wait(60)
+    watch.leave()
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("error: rank 0: the store of the launcher has not answered for ")
+    assert line.endswith("has the launcher ended?")
