@@ -166,11 +166,11 @@ def npy_header(dtype: np.dtype, length: int, *row: int) -> bytes:
 
 def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_PATH) -> OSError:
     """The error if ``path`` needs ``needed`` more bytes and only ``free`` are free."""
-    hint = "the file size limit (ulimit -f) is reached" if code == errno.EFBIG else "disk full"
-    text = (
-        f"{hint}: {format_bytes(needed)} ({needed} bytes) more needed, "
-        f"{format_bytes(free)} ({free} bytes) free; {remedy}"
-    )
+    missing = f"{format_bytes(needed)} ({needed} bytes) more needed"
+    if code == errno.EFBIG:
+        text = f"the file size limit (ulimit -f) is reached: {missing}; raise it"
+    else:
+        text = f"disk full: {missing}, {format_bytes(free)} ({free} bytes) free; {remedy}"
     return OSError(code, text, str(path))
 
 

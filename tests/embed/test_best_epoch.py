@@ -254,6 +254,25 @@ def test_a_disk_too_small_for_three_slots_is_said_with_the_arithmetic(disk):
     assert path.stat().st_size == two.file_bytes
 
 
+def test_a_file_size_limit_is_named(tmp_path):
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from lsm.embed.table import files
+from lsm.embed.table.layout import PartitionLayout
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+try:
+    files.create(Path(sys.argv[1]), PartitionLayout.of(range(0, 8193, 1024), 80))
+except OSError as error:
+    sys.exit(error.strerror)
+"""
+    ended = run_forked("-c", code, tmp_path / "run" / "partitions.bin")
+    message = "the file size limit (ulimit -f) is reached: 5 MiB (5242880 bytes) more needed"
+    assert ended.stderr.strip() == f"{message}; raise it"
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from lsm.core.units import format_bytes
+from lsm.data.sink import no_room
 from lsm.distributed.watchdog import awaiting
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.reader import DamagedError, StoredSlot, read_partitions
@@ -57,6 +58,8 @@ def grow(path: Path, layout: PartitionLayout) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise problem from None
+        if error.errno == errno.EFBIG:
+            raise no_room(error.errno, path, layout.file_bytes - has, free) from None
         raise
     finally:
         os.close(descriptor)
