@@ -25,7 +25,6 @@ from lsm.loader.inputs import (
 )
 from lsm.loader.node_batches import NodeBatches
 from lsm.sampler.neighbor import NeighborSampler
-from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.sampler.seeds import NodeSeeds, SeedSource
 from lsm.sampler.typed_neighbor import TypedTopology
 
@@ -70,7 +69,7 @@ def open_node_parts(
             topology = open_typed_topology(store, drawing, plain=topology)
         topology = topology or open_topology(store, drawing)
         sampler = open_sampler(topology, input_type, drawing)
-    elif isinstance(sampler, NeighborSampler | DeviceNeighborSampler) and not drawing.is_plain:
+    elif isinstance(sampler, NeighborSampler) and not drawing.is_plain:
         raise ValueError(
             "sampler: expected one by type with disjoint, time_attr or weight_attr, got a "
             f"{type(sampler).__name__}, which ignores them"

@@ -12,7 +12,7 @@ from torch import Tensor
 from lsm import native
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
-from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap
+from lsm.graph.types import EDGE, EdgeType, EdgeTypes, NodeSpace, TypedMap
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors
 from lsm.sampler.options import Sampling
@@ -46,6 +46,13 @@ class TypedTopology:
     weights: Mapping[EdgeType, Tensor] | None = None
     times: Mapping[EdgeType, Tensor] | None = None
     node_times: Mapping[str, Tensor] | None = None
+
+    @classmethod
+    def of(cls, graph: Topology | TypedTopology) -> TypedTopology:
+        """``graph``; one without types as that of its one type."""
+        if isinstance(graph, TypedTopology):
+            return graph
+        return cls(NodeSpace.of_one(graph.num_nodes), TypedMap({EDGE: graph}))
 
     @property
     def edge_types(self) -> EdgeTypes:

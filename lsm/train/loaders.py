@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -17,7 +16,6 @@ from lsm.loader.inputs import Drawing
 from lsm.loader.loader import Loader
 from lsm.loader.shared_arguments import run_ahead
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
-from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.memory_plan import MemoryPlan
@@ -26,7 +24,7 @@ from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
 
-NewSampler = Callable[[Drawing], DeviceNeighborSampler | DeviceTypedNeighborSampler | None]
+NewSampler = Callable[[Drawing], DeviceNeighborSampler | None]
 
 
 def build_loaders(
@@ -68,33 +66,19 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     placement = choose_placement(config.topology.placement, device, topology.num_bytes, free_bytes)
     if placement == "host":
         return lambda drawing: None
-    options: dict[str, Any] = {
-        "device": device.index,
-        "timeout_secs": config.storage.timeout_secs,
-        "num_slots": config.loader.num_threads,
-    }
-    if isinstance(topology, TypedTopology):
-        graph, input_type = topology, setup.task.input_type(setup.store)
-        placed_types = place_types(graph, placement, device)
-        _check_mapped(graph.arrays)
-        return lambda drawing: DeviceTypedNeighborSampler(
-            graph,
-            placed_types,
-            drawing.num_neighbors,
-            input_type=input_type,
-            sampling=drawing.sampling,
-            disjoint=drawing.is_disjoint,
-            temporal_strategy=drawing.temporal_strategy,
-            **options,
-        )
-    plain, placed = topology, place_topology(topology, placement, device)
-    _check_mapped([plain.indptr, plain.indices])
-    return lambda drawing: DeviceNeighborSampler(
-        plain, placed, drawing.hops, sampling=drawing.sampling, **options
-    )
-
-
-def _check_mapped(arrays: list[torch.Tensor]) -> None:
-    """Raises OSError if a page of a mapped array could not be read."""
-    for each in arrays:
+    graph, input_type = TypedTopology.of(topology), setup.task.input_type(setup.store)
+    placed = place_topology(graph, placement, device)
+    for each in graph.arrays:  # a page of a mapped array may be unreadable
         native.check_mapped(each)
+    return lambda drawing: DeviceNeighborSampler(
+        graph,
+        placed,
+        drawing.num_neighbors,
+        input_type=input_type,
+        sampling=drawing.sampling,
+        disjoint=drawing.is_disjoint,
+        temporal_strategy=drawing.temporal_strategy,
+        device=device.index,
+        timeout_secs=config.storage.timeout_secs,
+        num_slots=config.loader.num_threads,
+    )

@@ -10,7 +10,6 @@ from lsm import Sampling
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
-from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
 from lsm.sampler.typed_neighbor import TypedNeighborSampler
 from support.gpus import ON_A_GPU
 from support.graphs import assert_same, random_graph
@@ -85,9 +84,9 @@ def test_samples_of_other_kinds(placement, dtype, sampling, sizes):
 @pytest.mark.parametrize("num_neighbors", [[15, 10, 5], [3, -1, 2]])
 def test_samples_of_graphs_with_types(placement, sampling, num_neighbors):
     graph = random_typed_graph(np.random.default_rng(5), np.int32, 30_000, 150_000)
-    placed = place_types(graph, placement, torch.device("cuda", 0))
+    placed = place_topology(graph, placement, torch.device("cuda", 0))
     options = {"input_type": "paper", "sampling": sampling}
-    sampler = DeviceTypedNeighborSampler(graph, placed, num_neighbors, device=0, **options)
+    sampler = DeviceNeighborSampler(graph, placed, num_neighbors, device=0, **options)
     host = TypedNeighborSampler(graph, num_neighbors, **options)
     for iteration in range(3):
         seeds = torch.arange(iteration, graph.space.counts["paper"], 50)

@@ -11,7 +11,7 @@ from lsm import native
 from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
 from lsm.reference.typed import check_typed_sample
 from lsm.sampler.name import BatchName
-from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
 from support.graphs import assert_same, from_edges
 from support.typed_topologies import EDGE_TYPES, random_typed_graph, with_values
@@ -23,7 +23,7 @@ TWINS = [native.TWIN, native.TWIN_BACKWARDS]
 def samplers(graph, num_neighbors, device, input_type="paper", **options):
     """The host's, and a twin."""
     options["input_type"] = input_type
-    twin = DeviceTypedNeighborSampler(*(graph, graph, num_neighbors), device=device, **options)
+    twin = DeviceNeighborSampler(*(graph, graph, num_neighbors), device=device, **options)
     return TypedNeighborSampler(graph, num_neighbors, **options), twin
 
 
@@ -164,7 +164,7 @@ def test_a_time_for_each_seed():
         with pytest.raises(ValueError, match="seed times: expected one for each of 2 seeds"):
             twin.sample(torch.tensor([0, 1]), BatchName(), until)
     with pytest.raises(ValueError, match="times: expected a subgraph for each seed"):
-        DeviceTypedNeighborSampler(graph, graph, [2], input_type=NODE, device=native.TWIN)
+        DeviceNeighborSampler(graph, graph, [2], input_type=NODE, device=native.TWIN)
 
 
 def test_copies_are_those_of_the_host():
@@ -177,7 +177,7 @@ def test_copies_are_those_of_the_host():
         (plain, longer, "indices: expected a copy of the 1 int32"),
     ):
         with pytest.raises(ValueError, match=fault):
-            DeviceTypedNeighborSampler(
+            DeviceNeighborSampler(
                 *(host, placed, [2]), input_type=NODE, disjoint=True, device=native.TWIN
             )
 
@@ -206,8 +206,8 @@ def test_bad_weights():
     for weight, fault in ((-1.0, "finite weights >= 0, got -1"), (float("nan"), "finite weights")):
         graph = one_type([0], [1], 3, weights={EDGE: torch.tensor([weight])})
         with pytest.raises(ValueError, match=fault):
-            DeviceTypedNeighborSampler(graph, graph, [2], input_type=NODE, device=native.TWIN)
+            DeviceNeighborSampler(graph, graph, [2], input_type=NODE, device=native.TWIN)
     graph = one_type([0], [1], 3, weights={EDGE: torch.ones(1)})
     options = {"input_type": NODE, "sampling": "labor", "device": native.TWIN}
     with pytest.raises(ValueError, match="weights: expected none with labor"):
-        DeviceTypedNeighborSampler(graph, graph, [2], **options)
+        DeviceNeighborSampler(graph, graph, [2], **options)

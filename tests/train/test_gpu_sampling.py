@@ -13,9 +13,7 @@ from lsm.core.memory import Shape
 from lsm.loader.inputs import find_seed_times, open_sampler, open_topology
 from lsm.sampler import memory as sampler_memory
 from lsm.sampler.name import BatchName
-from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
-from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
-from lsm.sampler.typed_neighbor import TypedTopology
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.train import loaders
 from lsm.train.sampling import drawing_of
 from lsm.train.tasks.node_prediction import NodePrediction
@@ -62,8 +60,7 @@ def setup(store, tmp_path, monkeypatch):
 
     def make(*settings, free=1 << 40):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, free))
-        for name in ("place_types", "place_topology"):
-            monkeypatch.setattr(loaders, name, lambda graph, *_place: graph)
+        monkeypatch.setattr(loaders, "place_topology", lambda graph, *_place: graph)
         names = ("sampler.num_neighbors=[4, 3]", "data.input_type=paper")[: 1 + store.is_typed]
         return SimpleNamespace(
             config=config(store.path, tmp_path, *names, *settings),
@@ -82,9 +79,7 @@ def test_the_batches_of_the_host(store, setup, placement, way):
     drawing, input_type = drawing_of(job.config, store, "train"), job.task.input_type(store)
     topology = open_topology(store, drawing)
     sampler = loaders._gpu_samplers(job, topology)(drawing)
-    is_typed = isinstance(topology, TypedTopology)
-    kind = DeviceTypedNeighborSampler if is_typed else DeviceNeighborSampler
-    assert isinstance(sampler, kind)
+    assert isinstance(sampler, DeviceNeighborSampler)
     seeds = torch.tensor([5, 3, 8])
     times = find_seed_times(store, input_type, seeds, drawing, None)
     arguments = (seeds, BatchName(seed=1), *(() if times is None else (times,)))
@@ -104,7 +99,7 @@ def test_the_memory_of_values_is_counted(store, setup, way):
         expected += indptr + 4 * 700
     expected += {"plain": 0, "uniform": 8 * NUM_NODES, "weighted": 4 * 2000}[way]
     if way != "plain":
-        placed = place_types(topology, "device", torch.device("cpu"))
+        placed = place_topology(topology, "device", torch.device("cpu"))
         assert sum(each.nbytes for each in placed.arrays) == expected
     assert topology.num_bytes == expected
     shape = Shape(NUM_NODES, 16, topology_bytes=topology.num_bytes)

@@ -9,7 +9,7 @@ import torch
 import lsm
 from lsm import native
 from lsm.data.typed.synth import synthesize_typed
-from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import loaders
 from lsm.train.sampling import drawing_of
 from lsm.train.trainer import train
@@ -102,7 +102,7 @@ def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch, 
         loaders,
         "_gpu_samplers",
         lambda _setup, topology: (
-            lambda drawing: DeviceTypedNeighborSampler(
+            lambda drawing: DeviceNeighborSampler(
                 *(topology, topology, drawing.num_neighbors),
                 input_type="target",
                 sampling=drawing.sampling,
