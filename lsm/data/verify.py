@@ -12,8 +12,8 @@ from lsm.data.checks import StoreArrays, check_files, finite
 from lsm.data.links.verify import verify_links
 from lsm.data.triples.verify import verify_triples
 from lsm.data.typed.format import edge_parts, node_parts, read_graph_meta
-from lsm.data.verify_edges import EdgeChecks, EdgeSizes
-from lsm.data.verify_nodes import NodeChecks
+from lsm.data.verify_edges import EdgeSizes, edge_problems
+from lsm.data.verify_nodes import node_problems
 
 
 def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]:
@@ -39,13 +39,13 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
         files = StoreArrays(path, readable)
         times: dict[str, Path] = {}
         for name, (folder, nodes) in node_parts(meta).items():
-            problems += NodeChecks(files, folder, nodes).problems(bars)
+            problems += node_problems(files, folder, nodes, bars)
             if files.has(folder + layout.NODE_TIMES):
                 times[name] = path / folder / layout.NODE_TIMES
         counts = {name: nodes.num_nodes for name, (_, nodes) in node_parts(meta).items()}
         for (source, _, destination), (folder, num_edges) in edge_parts(meta).items():
             sizes = EdgeSizes(num_edges, counts[source], counts[destination])
-            problems += EdgeChecks(files, folder, sizes, times.get(source)).problems()
+            problems += edge_problems(files, folder, sizes, times.get(source))
         for name in meta.files:
             if layout.is_score(name):
                 num_nodes = sum(counts.values())

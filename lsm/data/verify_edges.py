@@ -23,92 +23,80 @@ class EdgeSizes(NamedTuple):
     num_destinations: int
 
 
-class EdgeChecks:
-    """The checks of values, on the complete files in ``folder`` ("NAME/")."""
+def edge_problems(
+    files: StoreArrays, folder: str, sizes: EdgeSizes, source_times: Path | None
+) -> Iterator[str]:
+    """Problems of the complete files in ``folder`` ("NAME/"), checked while iterated.
+    ``source_times``: the times of the sources, if there are any."""
+    num_edges, num_sources, num_destinations = sizes
+    starts, ids, of_each = f"{folder}indptr.npy", f"{folder}indices.npy", (num_edges,)
+    in_range = partial(out_of_range, low=0, high=num_sources, what="source ids")
+    structure: list[str] = []
+    structure += files.check(starts, "int64", (num_destinations + 1,), partial(_indptr, num_edges))
+    structure += files.check(ids, layout.index_dtype(num_sources), of_each, in_range)
+    yield from structure
+    yield from files.check(folder + layout.WEIGHTS, "float32", of_each, _weights)
+    yield from files.check(folder + layout.EDGE_TIMES, "int64", of_each)
+    attr = partial(finite, "attributes", of="edges")
+    yield from files.check(folder + layout.EDGE_ATTR, None, (num_edges, ...), attr)
+    yield from files.check(folder + layout.ORDER, "int64", of_each, _order)
+    if not structure and files.has(starts, ids):
+        yield from _in_order_of_time(files, folder, sizes, source_times)
 
-    def __init__(
-        self, files: StoreArrays, folder: str, sizes: EdgeSizes, source_times: Path | None
-    ) -> None:
-        """``source_times``: the times of the sources, if there are any."""
-        self._files = files
-        self._folder = folder
-        self._sizes = sizes
-        self._source_times = source_times
 
-    def problems(self) -> Iterator[str]:
-        """Problems of all files, checked while iterated."""
-        num_edges, num_sources, num_destinations = self._sizes
-        check, folder = self._files.check, self._folder
-        kind, of_each = layout.index_dtype(num_sources), (num_edges,)
-        structure: list[str] = []
-        structure += check(f"{folder}indptr.npy", "int64", (num_destinations + 1,), self._indptr)
-        structure += check(f"{folder}indices.npy", kind, of_each, self._indices)
-        yield from structure
-        yield from check(folder + layout.WEIGHTS, "float32", of_each, self._weights)
-        yield from check(folder + layout.EDGE_TIMES, "int64", of_each)
-        yield from check(
-            folder + layout.EDGE_ATTR,
-            None,
-            (num_edges, ...),
-            partial(finite, "attributes", of="edges"),
-        )
-        yield from check(folder + layout.ORDER, "int64", of_each, self._order)
-        if not structure and self._files.has(f"{folder}indptr.npy", f"{folder}indices.npy"):
-            yield from self._in_order_of_time()
-
-    def _indptr(self, array: ArrayFile) -> Iterator[str]:
-        previous = 0
-        for first, values in array.chunks():
-            if first == 0 and values[0] != 0:
-                yield f"expected indptr[0] = 0, got {values[0]}"
-            falls = np.flatnonzero(
-                np.diff(values, prepend=values[0] if first == 0 else previous) < 0
-            )
-            if len(falls):
-                yield f"indptr falls at node {first + falls[0]} (expected it to grow)"
-                return
-            previous = values[-1]
-        if previous != self._sizes.num_edges:
-            yield f"expected the last value {self._sizes.num_edges} (edges), got {previous}"
-
-    def _indices(self, array: ArrayFile) -> Iterator[str]:
-        yield from out_of_range(array, 0, self._sizes.num_sources, "source ids")
-
-    def _weights(self, array: ArrayFile) -> Iterator[str]:
-        named, is_any = Named(), False
-        for first, values in array.chunks():
-            named.add(first + np.flatnonzero(~(np.isfinite(values) & (values >= 0))))
-            is_any = is_any or bool(values.any())
-        if named.count:
-            yield f"weights below 0, NaN or infinite: {named.count} (first edges: {named})"
-        if array.num_rows and not is_any:
-            yield "all weights are 0"
-
-    def _order(self, array: ArrayFile) -> Iterator[str]:
-        seen = np.zeros(array.num_rows, bool)
-        for _, values in array.chunks():
-            seen[values[(values >= 0) & (values < len(seen))]] = True
-        if not seen.all():
-            yield f"expected each of 0 to {len(seen) - 1} once, and {(~seen).sum()} are missing"
-
-    def _in_order_of_time(self) -> Iterator[str]:
-        """Edges of one destination ascend in time, that of the edges or else of their sources."""
-        path = self._files.path / self._folder
-        num_edges, num_sources, num_destinations = self._sizes
-        if self._files.has(self._folder + layout.EDGE_TIMES):
-            times = load_array(path / layout.EDGE_TIMES, "int64", (num_edges,), False).numpy()
-        elif self._source_times is not None:
-            of_sources = load_array(self._source_times, "int64", (num_sources,), False).numpy()
-            kind = layout.index_dtype(num_sources)
-            indices = load_array(path / "indices.npy", kind, (num_edges,), False)
-            times = of_sources[indices.numpy()]
-        else:
+def _indptr(num_edges: int, array: ArrayFile) -> Iterator[str]:
+    previous = 0
+    for first, values in array.chunks():
+        if first == 0 and values[0] != 0:
+            yield f"expected indptr[0] = 0, got {values[0]}"
+        falls = np.flatnonzero(np.diff(values, prepend=values[0] if first == 0 else previous) < 0)
+        if len(falls):
+            yield f"indptr falls at node {first + falls[0]} (expected it to grow)"
             return
-        indptr = load_array(path / "indptr.npy", "int64", (num_destinations + 1,), False).numpy()
-        falls = np.flatnonzero(np.diff(times) < 0) + 1
-        within = falls[~np.isin(falls, indptr)]
-        if len(within):
-            yield (
-                f"{path}: edges of one destination are not in order of time: {len(within)} (first: "
-                f"edge {within[0]}); make the store again"
-            )
+        previous = values[-1]
+    if previous != num_edges:
+        yield f"expected the last value {num_edges} (edges), got {previous}"
+
+
+def _weights(array: ArrayFile) -> Iterator[str]:
+    named, is_any = Named(), False
+    for first, values in array.chunks():
+        named.add(first + np.flatnonzero(~(np.isfinite(values) & (values >= 0))))
+        is_any = is_any or bool(values.any())
+    if named.count:
+        yield f"weights below 0, NaN or infinite: {named.count} (first edges: {named})"
+    if array.num_rows and not is_any:
+        yield "all weights are 0"
+
+
+def _order(array: ArrayFile) -> Iterator[str]:
+    seen = np.zeros(array.num_rows, bool)
+    for _, values in array.chunks():
+        seen[values[(values >= 0) & (values < len(seen))]] = True
+    if not seen.all():
+        yield f"expected each of 0 to {len(seen) - 1} once, and {(~seen).sum()} are missing"
+
+
+def _in_order_of_time(
+    files: StoreArrays, folder: str, sizes: EdgeSizes, source_times: Path | None
+) -> Iterator[str]:
+    """Edges of one destination ascend in time, that of the edges or else of their sources."""
+    path = files.path / folder
+    num_edges, num_sources, num_destinations = sizes
+    if files.has(folder + layout.EDGE_TIMES):
+        times = load_array(path / layout.EDGE_TIMES, "int64", (num_edges,), False).numpy()
+    elif source_times is not None:
+        of_sources = load_array(source_times, "int64", (num_sources,), False).numpy()
+        kind = layout.index_dtype(num_sources)
+        indices = load_array(path / "indices.npy", kind, (num_edges,), False)
+        times = of_sources[indices.numpy()]
+    else:
+        return
+    indptr = load_array(path / "indptr.npy", "int64", (num_destinations + 1,), False).numpy()
+    falls = np.flatnonzero(np.diff(times) < 0) + 1
+    within = falls[~np.isin(falls, indptr)]
+    if len(within):
+        yield (
+            f"{path}: edges of one destination are not in order of time: {len(within)} (first: "
+            f"edge {within[0]}); make the store again"
+        )

@@ -1,9 +1,12 @@
 """`lsm data verify` finds each kind of damage and names the file, the place and the remedy."""
 
+import errno
 import json
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 from lsm.cli.data import app
@@ -200,3 +203,14 @@ def test_score_that_is_not_finite(store):
     assert "scores/mine.npy: NaN or infinite scores: 1 (first nodes: 9)" in only_problem(store)
     replace(store, "scores/mine.npy", score[:5])
     assert "scores/mine.npy: expected float32 [2000], got float32 [5]" in only_problem(store)
+
+
+def test_names_that_cannot_be_read_are_one_problem(tmp_path, monkeypatch):
+    def broken(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    edges = torch.tensor([[0, 1], [1, 0]])
+    data = Data(x=torch.ones(2, 3), edge_index=edges, names=["a", "b"])
+    store = GraphStore.from_pyg(data, tmp_path / "store").path
+    monkeypatch.setattr("lsm.data.checks.read_names", broken)
+    assert only_problem(store) == f"Input/output error: {store / 'names.tsv'}"

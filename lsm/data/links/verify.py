@@ -15,7 +15,7 @@ from lsm.data.convert.array_file import ArrayFile
 from lsm.data.links import format as links_layout
 from lsm.data.links.format import LinksMeta, read_links_meta
 from lsm.data.typed.format import edge_folder
-from lsm.data.verify_edges import EdgeChecks, EdgeSizes
+from lsm.data.verify_edges import EdgeSizes, edge_problems
 
 _LEFT_OUT = "left_out.npy"
 
@@ -65,7 +65,7 @@ def _message_graph(files: StoreArrays, meta: LinksMeta, folder: str) -> Iterator
     if meta.reverse_type is not None and folder.endswith(edge_folder(meta.reverse_type)):
         sources, destinations = destinations, sources
     sizes = EdgeSizes(num_edges, sources, destinations)
-    yield from EdgeChecks(files, folder, sizes, None).problems()
+    yield from edge_problems(files, folder, sizes, None)
 
 
 def _ascending(array: ArrayFile) -> Iterator[str]:
