@@ -230,7 +230,7 @@ def check_nodes(nodes: Nodes) -> None:
     if nodes.names is not None and len(nodes.names) != n:
         raise ValueError(f"{nodes.where('names')}: expected {n}, got {len(nodes.names)}")
     if nodes.labels is not None:
-        _require_labels(nodes)
+        _require_labels(nodes, nodes.labels)
     taken = torch.zeros(n, dtype=torch.bool)
     for split, ids in nodes.splits.items():
         outside = (ids < 0) | (ids >= n)
@@ -268,7 +268,7 @@ def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:
                 f"{len(values)}"
             )
     if edges.weights is not None:
-        _require_weights(edges)
+        _require_weights(edges.where("edge_weight"), edges.weights)
     if edges.attr is not None and edges.attr.is_floating_point():
         _warn_of_attr(edges.where("edge_attr"), edges.attr)
 
@@ -288,37 +288,30 @@ def _warn_of_attr(where: str, attr: torch.Tensor) -> None:
         )
 
 
-def _require_weights(edges: Edges) -> None:
-    weights = edges.weights
-    assert weights is not None
+def _require_weights(where: str, weights: torch.Tensor) -> None:
     bad = ~((weights >= 0) & torch.isfinite(weights))
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"{edges.where('edge_weight')}: edge {first}: expected a finite weight of at least 0, "
-            f"got {weights[first]:g}; values with a sign belong in edge_attr"
+            f"{where}: edge {first}: expected a finite weight of at least 0, got "
+            f"{weights[first]:g}; values with a sign belong in edge_attr"
         )
     if len(weights) and not weights.any():
-        raise ValueError(
-            f"{edges.where('edge_weight')}: all are 0, so that no edge could be drawn; leave them "
-            "out"
-        )
+        raise ValueError(f"{where}: all are 0, so that no edge could be drawn; leave them out")
 
 
-def _require_labels(nodes: Nodes) -> None:
-    labels, most = nodes.labels, layout.most_classes(nodes.num_nodes)
-    assert labels is not None
+def _require_labels(nodes: Nodes, labels: torch.Tensor) -> None:
+    where, most = nodes.where("y"), layout.most_classes(nodes.num_nodes)
     if nodes.label_meta is not None:
-        bad = infinite_rows(labels)
         fault = "has an infinite label; NaN stands for an unknown one"
-        _require(bad, nodes.where("y"), torch.arange(len(labels)), fault)
+        _require(infinite_rows(labels), where, torch.arange(len(labels)), fault)
         return
     bad = (labels < -1) | (labels >= most)
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"{nodes.where('y')}: node {first}: expected a whole number in [0, {most}), or -1 for "
-            f"no label, got {int(labels[first])}"
+            f"{where}: node {first}: expected a whole number in [0, {most}), or -1 for no label, "
+            f"got {int(labels[first])}"
         )
 
 

@@ -101,8 +101,7 @@ def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
 
 def store_bytes(num_nodes: int, num_edges: int, features: FeatureMeta) -> int:
     """Upper estimate of the bytes of a store on disk."""
-    index_bytes = 4 if layout.index_dtype(num_nodes) == "int32" else 8
-    topology = 8 * num_nodes + index_bytes * num_edges
+    topology = sum(layout.topology_bytes("", num_nodes, num_nodes, num_edges).values())
     labels_and_splits = 16 * num_nodes
     padding = len(features.files) * layout.PAGE_BYTES
     return num_nodes * features.row_bytes + padding + topology + labels_and_splits + SLACK_BYTES

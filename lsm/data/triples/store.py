@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.core.files import read_exactly, read_scattered
+from lsm.core.files import read_scattered
+from lsm.data.arrays import load_array
 from lsm.data.file_sizes import check_sizes
 from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
@@ -72,11 +73,7 @@ class TripleStore:
         """[parts * parts + 1] int64: bucket (i, j) of parts is edges [b[k], b[k + 1]) of ``edges``,
         k = i * parts + j. Raises ValueError for a damaged file."""
         path, length = self.path / layout.bucket_file(split), self.meta.parts**2 + 1
-        starts = np.zeros(length, np.int64)
-        with open(path, "rb", buffering=0) as file:
-            header = read_header(file, path)
-            if header.dtype == starts.dtype and header.shape == starts.shape:
-                read_exactly(file.fileno(), starts, header.data_offset)
+        starts = load_array(path, "int64", (length,), in_memory=True).numpy()
         expected = (0, self.meta.splits[split])
         if (starts[0], starts[-1]) != expected or (np.diff(starts) < 0).any():
             raise ValueError(
@@ -176,16 +173,13 @@ class Buckets:
         begins = self._part_starts[rows + self._first_parts[j]]
         ends = self._part_starts[rows + self._first_parts[j + 1]]
         out = np.empty((int((ends - begins).sum()), self._columns), self._dtype)
-        unread, row_bytes = out.reshape(-1).view(np.uint8).data, self._row_bytes
+        unread = out.reshape(-1).view(np.uint8).data
+        row_bytes = self._columns * self._dtype.itemsize
         for begin, end in _joined(begins.tolist(), ends.tolist()):
             size = (end - begin) * row_bytes
             read_scattered(self._fd, [unread[:size]], self._offset + begin * row_bytes)
             unread = unread[size:]
         return out
-
-    @property
-    def _row_bytes(self) -> int:
-        return self._columns * self._dtype.itemsize
 
 
 def _joined(begins: list[int], ends: list[int]) -> Iterator[tuple[int, int]]:
