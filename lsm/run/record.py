@@ -64,7 +64,7 @@ class RunRecord:
             anew: Replace the records of earlier starts (checkpoint.resume=never).
         """
         self._directory, self._log, self._store = directory, log, store
-        self._config = continuing(with_run_dir(config, directory))
+        self._config = _continuing(config, directory)
         self._earlier = _read_starts(directory / STARTS_NAME)
         self._anew = anew
         self._start: dict[str, Any] = _facts() | {
@@ -138,19 +138,13 @@ def has_finished(directory: Path) -> bool:
     return bool(starts) and starts[-1].get("ended") == "finished"
 
 
-def with_run_dir(config: BaseModel, directory: Path) -> BaseModel:
-    """``config`` with the directory that its run has, so that its file leads there again."""
-    run = config.run.model_copy(update={"dir": str(directory)})  # type: ignore[attr-defined]
-    return config.model_copy(update={"run": run})
-
-
-def continuing(config: BaseModel) -> BaseModel:
-    """``config`` with checkpoint.resume=auto for never, so that its file continues the run in place
-    of starting it afresh."""
-    options = config.checkpoint  # type: ignore[attr-defined]
-    if options.resume != "never":
-        return config
-    return config.model_copy(update={"checkpoint": options.model_copy(update={"resume": "auto"})})
+def _continuing(config: Any, directory: Path) -> BaseModel:
+    """``config`` with the directory that its run has, and checkpoint.resume=auto for never, so that
+    its file leads there again and continues the run in place of starting it afresh."""
+    run, checkpoint = config.run.model_copy(update={"dir": str(directory)}), config.checkpoint
+    if checkpoint.resume == "never":
+        checkpoint = checkpoint.model_copy(update={"resume": "auto"})
+    return config.model_copy(update={"run": run, "checkpoint": checkpoint})
 
 
 def _facts() -> dict[str, Any]:
