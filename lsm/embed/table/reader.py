@@ -8,6 +8,7 @@ import mmap
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -60,8 +61,8 @@ def read_partitions(
     message about damage. Raises DamagedError, another OSError, or TimeoutError.
     """
     listed = list(sources)
-    pieces = _pieces(layout, listed, max_bytes)
-    reading = _begin(transfers, layout, next(pieces, None))
+    reads = _reads(transfers, layout, listed, max_bytes)
+    reading = next(reads, None)
     try:
         for partition, source in listed:
             if not isinstance(source, StoredSlot):
@@ -72,7 +73,7 @@ def read_partitions(
                 current, reading = reading, None
                 assert current is not None
                 rows, checksum = result_of(current, transfers.timeout_secs)
-                reading = _begin(transfers, layout, next(pieces, None))
+                reading = next(reads, None)
                 total = (total + checksum) % _SUMS
                 first, row = row, row + len(rows)
                 if row >= layout.frame_rows and total != source.checksum:
@@ -84,39 +85,23 @@ def read_partitions(
             reading.exception(transfers.timeout_secs)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Whole rows and whole pages of a slot. ``offset``: in the file; ``first``: in the slot."""
-
-    offset: int
-    first: int
-    num_bytes: int
-
-
-def _pieces(
-    layout: PartitionLayout, sources: Iterable[tuple[int, Source]], max_bytes: int
-) -> Iterator[_Piece]:
+def _reads(
+    transfers: Transfers, layout: PartitionLayout, sources: Iterable[tuple[int, Source]], most: int
+) -> Iterator[Future[tuple[Tensor, int]]]:
+    """Reads of slots, each of at most ``most`` bytes in whole rows and whole pages: the rows, and
+    their part of the checksum. A read begins when it is asked for."""
     unit = math.lcm(BLOCK_BYTES, layout.row_bytes)
-    size = max(1, max_bytes // unit) * unit
+    size = max(1, most // unit) * unit
+
+    def read(offset: int, first: int) -> tuple[Tensor, int]:
+        num_bytes = min(size, layout.frame_bytes - first)
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        rows = torch.frombuffer(memory, dtype=torch.float32).view(-1, layout.width)
+        page = first // BLOCK_BYTES
+        return rows, transfers.swap(rows, read_from=offset + first, first_page=page)[1]
+
     for partition, source in sources:
         if isinstance(source, StoredSlot):
             offset = layout.slot_offset(partition, source.slot)
             for first in range(0, layout.frame_bytes, size):
-                num_bytes = min(size, layout.frame_bytes - first)
-                yield _Piece(offset + first, first, num_bytes)
-
-
-def _begin(
-    transfers: Transfers, layout: PartitionLayout, piece: _Piece | None
-) -> Future[tuple[Tensor, int]] | None:
-    """The read of the rows of ``piece``, with their part of the checksum; None without a piece."""
-    if piece is None:
-        return None
-
-    def read() -> tuple[Tensor, int]:
-        memory = mmap.mmap(-1, piece.num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        rows = torch.frombuffer(memory, dtype=torch.float32).view(-1, layout.width)
-        page = piece.first // BLOCK_BYTES
-        return rows, transfers.swap(rows, read_from=piece.offset, first_page=page)[1]
-
-    return in_thread(read)
+                yield in_thread(partial(read, offset, first))
