@@ -116,11 +116,9 @@ def _linear(
         return z, None if of_own is None else of_own(x)
 
     def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
-        degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
-        if aggr == "mean":
-            reduced /= degrees.clamp(min=1)
+        reduced = _aggregated(reduced, topology, aggr, first)
         if is_max:
-            reduced = functional.linear(reduced.masked_fill_(degrees == 0, 0.0), weight)
+            reduced = functional.linear(reduced, weight)
         if bias is not None:
             reduced += bias
         if own is not None:
@@ -132,16 +130,23 @@ def _linear(
     return Streamed(width if is_max else out_dim, own_width, reduction, project, emit)
 
 
+def _aggregated(reduced: Tensor, topology: Topology, aggr: str, first: int) -> Tensor:
+    """The ``reduced`` rows of nodes from ``first`` on as means, sums or maxima, in place; 0 without
+    in-neighbours."""
+    degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
+    if aggr == "mean":
+        reduced /= degrees.clamp(min=1)
+    elif aggr == "max":
+        reduced.masked_fill_(degrees == 0, 0.0)
+    return reduced
+
+
 def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
     def project(x: Tensor, _first: int) -> tuple[Tensor, Tensor | None]:
         return x, None
 
     def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
-        degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
-        if aggr == "mean":
-            reduced /= degrees.clamp(min=1)
-        elif aggr == "max":
-            reduced.masked_fill_(degrees == 0, 0.0)
+        reduced = _aggregated(reduced, topology, aggr, first)
         return conv.nn(reduced.add_((1 + conv.eps) * own))
 
     return Streamed(width, 0, ElementWise(_REDUCTIONS[aggr]), project, emit, takes_own=True)
