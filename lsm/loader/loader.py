@@ -144,13 +144,12 @@ class Loader:
             last=len(self),
             policy=self._policy,
         )
-        batches = iter(pipeline)
         try:
+            batches = iter(pipeline)
             while (batch := self._next_batch(batches)) is not None:
                 yield batch
                 del batch  # the consumer may free its memory while the next one is awaited
         finally:
-            batches.close()
             pipeline.close()
 
     def _next_batch(self, pipeline: Iterator[Prepared]) -> Batch | None:

@@ -48,7 +48,6 @@ class Pipeline:
         last: int,
         policy: RunAhead,
     ) -> None:
-        rows.claim()
         self._seeds_at, self._sample = seeds_at, sample
         self._rows = rows
         self._policy = policy
@@ -69,21 +68,22 @@ class Pipeline:
         # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
         self._threads: list[threading.Thread] = []  # the reader is the first
         self._num_samplers = min(policy.num_threads, len(self._iterations))
+        rows.claim()
         try:
             with starting("loader.num_threads", policy.num_threads):
                 self._start_thread(self._run, "lsm-read")
                 self._start_thread(self._complete_all, "lsm-rows")
                 for _ in range(self._num_samplers):
                     self._start_thread(self._sample_all, "lsm-sample")
-        except RuntimeError:
+        except BaseException:  # also Ctrl-C, after which a notebook iterates again
             self.close()
             raise
         _OPEN.add(self)
 
     def _start_thread(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
-        thread.start()
         self._threads.append(thread)
+        thread.start()
 
     def __iter__(self) -> Generator[Prepared, None, None]:
         for iteration in self._iterations:
@@ -106,11 +106,12 @@ class Pipeline:
             self._to_sample.put(None)
         self._to_complete.put(None)
         self._rows.leave()
-        for thread in self._threads[1:]:
+        threads = [thread for thread in self._threads if thread.ident is not None]  # have started
+        for thread in threads[1:]:
             thread.join(self._rows_secs)
         # The reader may wait for ids of ranks that wait for rows of this one.
         self._rows.leave_rows()
-        for thread in self._threads[:1]:
+        for thread in threads[:1]:
             thread.join(self._rows_secs)
 
     def _next(self, iteration: int) -> Prepared:

@@ -1,12 +1,14 @@
 """A NeighborLoader in a user's own loop: epochs that go on, arguments, a second iterator, fork."""
 
 import copy
+import itertools
 import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -183,6 +185,31 @@ def test_an_iterator_that_was_left_makes_way_for_the_next(store):
                 assert batch.iteration == 0
                 break
         assert len(list(loader)) == len(loader)
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_ctrl_c_while_an_iterator_starts_its_threads_makes_way_for_the_next(
+    store, monkeypatch, number, is_started
+):
+    """Ctrl-C in a notebook, whose next cell iterates again."""
+    start, count = threading.Thread.start, itertools.count()
+
+    def interrupted(self):
+        is_it = next(count) == number
+        if is_started or not is_it:
+            start(self)
+        if is_it:
+            raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with open_loader(store, cache=CACHE) as loader:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(iter(loader))
+        assert threading.active_count() == before
+        assert sum(1 for _ in loader) == len(loader)
 
 
 def test_two_iterators_without_a_cache_do_not_disturb_each_other(store):
