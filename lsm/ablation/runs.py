@@ -57,6 +57,7 @@ class Combination(PlannerOptions):
 
     lines: int
     victim: str = "none"
+    ways: int = 32
     victim_rows: int = 0
     mode: str = "shared"
     hash: OwnerHash = "stride"

@@ -21,12 +21,13 @@ _MIN_ROWS = 1024  # a smaller cache is of no use
 
 
 def line_bytes(options: CacheOptions, *, on_gpu: bool) -> int:
-    """Metadata of a line in the planner, with its share of the set's, rounded up. Precondition:
-    ``options`` name a policy and a mode of the victim buffer."""
+    """Metadata of a line in the planner, with its share of the set's, rounded up. With
+    ``cache.ways=auto``, that of the smaller sets, which have more. Precondition: ``options`` name a
+    policy and a mode of the victim buffer."""
     config = native.PlannerConfig()
-    config.policy, config.ways = options.policy, options.ways
+    config.policy, config.ways = options.policy, options.lines_per_set(in_gpu_memory=True)
     config.victim_mode = options.victim.mode
-    return -(-native.planner_set_bytes(config, on_gpu) // options.ways)
+    return -(-native.planner_set_bytes(config, on_gpu) // config.ways)
 
 
 def chosen_score(options: CacheOptions, shape: Shape, budget: int) -> str:

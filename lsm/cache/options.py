@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lsm.core.option_types import AutoBytes, Bytes, Fraction, Positive
+from lsm.core.option_types import AutoAtLeastOne, AutoBytes, Bytes, Fraction, Positive
 from lsm.core.section import Section
 
 CACHE_BYTES = 512 << 20
@@ -14,14 +14,15 @@ CACHE_BYTES = 512 << 20
 
 
 class PlannerOptions(Section):
-    """Decisions about the lines of a cache: options that its planner takes as they are."""
+    """Decisions about the lines of a cache: options of its planner."""
 
     section: ClassVar[str] = "cache"
 
     policy: str = "lookahead"
     """Eviction policy."""
-    ways: Positive = 32
-    """Associativity: lines per set."""
+    ways: AutoAtLeastOne = "auto"
+    """Associativity: lines per set. Sets of more lines hit a little more often, and are planned
+    more slowly. auto: 64 in host memory; 32 in GPU memory, one for each thread of a warp."""
     window: Annotated[int, Field(ge=1, le=65_535)] = 256
     """Iterations sampled ahead, whose requests the cache knows. Memory holds their graphs, without
     features. The window is shorter where memory.bytes is too small or an epoch has fewer
@@ -128,9 +129,16 @@ class CacheOptions(PlannerOptions):
             )
         return self
 
+    def lines_per_set(self, *, in_gpu_memory: bool) -> int:
+        """``ways``, with a number for auto."""
+        if self.ways == "auto":
+            return 32 if in_gpu_memory else 64
+        return self.ways
+
     def resolved(self) -> CacheOptions:
-        """These options with a value for each that is ``auto``: a lookahead cache of 512 MiB,
-        without a score and a victim buffer; a requested victim buffer is as large as the cache."""
+        """These options with a value for each that is ``auto``, but ``ways``: a lookahead cache of
+        512 MiB, without a score and a victim buffer; a requested victim buffer is as large as the
+        cache."""
         update: dict[str, Any] = {}
         if self.policy == "auto":
             update["policy"] = "lookahead"

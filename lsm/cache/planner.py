@@ -18,6 +18,7 @@ from pydantic import model_validator
 
 from lsm import native
 from lsm.cache.options import PlannerOptions
+from lsm.core.option_types import Positive
 
 POLICIES: tuple[str, ...] = tuple(native.policy_names())
 ONLINE_POLICIES: tuple[str, ...] = tuple(policy for policy in POLICIES if policy != "belady")
@@ -66,6 +67,7 @@ class PlannerConfig(PlannerOptions):
 
     num_lines: int
     """Lines of the cache."""
+    ways: Positive = 32
     victim_mode: str = "none"
     """One of VICTIM_MODES."""
     victim_rows: int = 0

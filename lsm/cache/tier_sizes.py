@@ -57,7 +57,7 @@ class TierSizes:
                 "cache.victim.bytes", settled(options.victim.bytes), row_bytes, queues
             )
             victim_slots = victim_rows * queues
-        ways = min(options.ways, num_lines)
+        ways = min(options.lines_per_set(in_gpu_memory=in_gpu_memory), num_lines)
         planner = PlannerConfig(
             num_lines=num_lines // ways * ways,
             ways=ways,

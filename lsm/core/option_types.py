@@ -95,6 +95,11 @@ AutoPositive = Annotated[
 ]
 """``auto``, or an integer from 1 to 65535."""
 
+AutoAtLeastOne = Annotated[
+    int | Auto, auto_or_positive(most=LARGEST_COUNT), Described("auto, or integer of at least 1")
+]
+"""``auto``, or an integer from 1 on."""
+
 
 def _auto_or_count(value: object) -> object:
     if value == "auto" or (type(value) is int and 0 <= value <= LARGEST_COUNT):

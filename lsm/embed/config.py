@@ -10,16 +10,8 @@ from pydantic import Field
 
 from lsm.config.load import find_config, load_tree
 from lsm.core.arguments import as_path
-from lsm.core.limits import LARGEST_COUNT, MOST_THREADS
-from lsm.core.option_types import (
-    Auto,
-    AutoCount,
-    Described,
-    NonNegative,
-    Positive,
-    Seed,
-    auto_or_positive,
-)
+from lsm.core.limits import MOST_THREADS
+from lsm.core.option_types import AutoAtLeastOne, AutoCount, NonNegative, Positive, Seed
 from lsm.core.section import Section
 from lsm.embed.options import EmbedOptions
 from lsm.run.fingerprint import settings_of
@@ -27,11 +19,6 @@ from lsm.run.options import DistOptions, MetricsOptions, RunOptions, default_run
 from lsm.storage.transfers import TransferOptions
 
 FOLDER = "embed"
-
-AutoBatch = Annotated[
-    int | Auto, auto_or_positive(most=LARGEST_COUNT), Described("auto, or integer of at least 1")
-]
-"""``auto``, or the edges of a batch."""
 
 
 class EmbedDataConfig(Section):
@@ -48,7 +35,7 @@ class EmbedTrainConfig(Section):
 
     section: ClassVar[str] = "train"
 
-    batch_size: AutoBatch = "auto"
+    batch_size: AutoAtLeastOne = "auto"
     """Edges per rank and iteration. auto: 1024; when partitions are on disk, at most a 32nd of the
     nodes in memory, but at least 128. In larger batches of a few partitions, nodes repeat too often
     for their updates."""

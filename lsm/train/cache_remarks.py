@@ -32,10 +32,11 @@ def rounded_lines(given: CacheOptions, tiers: TierSizes, row_bytes: int) -> str 
     if given.bytes == "auto":
         return None
     fitting, planner = given.bytes // row_bytes, tiers.planner
-    if (planner.num_lines, planner.ways) == (fitting, given.ways):
+    ways = planner.ways if given.ways == "auto" else given.ways
+    if (planner.num_lines, planner.ways) == (fitting, ways):
         return None
     return (
-        f"cache.bytes: room for {fitting} rows, which do not make whole sets of {given.ways} "
+        f"cache.bytes: room for {fitting} rows, which do not make whole sets of {ways} "
         f"(cache.ways); using {planner.num_lines} lines in sets of {planner.ways}"
     )
 

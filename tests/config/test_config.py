@@ -114,7 +114,7 @@ def test_dump_reads_back_unchanged(tmp_path, overrides):
         ("cache.bytes=-1", "cache.bytes: size: expected a number of bytes >= 0, got -1"),
         ("cache.window=0", "cache.window: expected at least 1, got 0"),
         ("cache.window=65536", "cache.window: expected at most 65535, got 65536"),
-        ("cache.ways=0", "cache.ways: expected at least 1, got 0"),
+        ("cache.ways=0", "cache.ways: expected auto or an integer from 1 to 2147483647, got 0"),
         (
             "cache.victim.mode=heap",
             "cache.victim.mode: expected one of 'auto', 'none', 'queues' or 'pool'",

@@ -389,6 +389,14 @@ def test_bytes_become_rows_of_each_tier():
     assert unused.planner.window == 1
 
 
+def test_sets_have_more_lines_in_host_memory_than_a_warp_has_threads():
+    cache = options(bytes=100 * 640, ways="auto")
+    assert TierSizes.of(cache, 100).planner.ways == 64
+    assert TierSizes.of(cache, 100, in_gpu_memory=True).planner.ways == 32
+    few = TierSizes.of(options(bytes=100 * 40, ways="auto"), 100).planner
+    assert (few.num_lines, few.ways) == (40, 40)
+
+
 @pytest.mark.parametrize(("num_nodes", "ways"), [(5, 32), (600, 32), (5000, 32), (600, 4)])
 def test_lines_that_no_row_could_take_are_left_out(num_nodes, ways):
     """The graph fits as before: no set has more rows than ways."""
