@@ -143,7 +143,12 @@ IntervalEdges::IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr,
   std::vector<int64_t> next(num_batches_ * num_parts_, 0);
   for_each_part(pool, num_parts_, [&](int64_t p) {
     for (int64_t v = bounds[p]; v < bounds[p + 1]; ++v) {
-      for (int64_t e = indptr[v]; e < indptr[v + 1]; ++e) {
+      const int64_t begin = indptr[v], end = indptr[v + 1];
+      check_argument(indptr[first] <= begin && begin <= end && end <= indptr[last],
+                     "indptr: expected it to rise from ", indptr[first], " to ", indptr[last],
+                     ", got ", begin, " and ", end, " for node ", v,
+                     "; the topology is damaged: check it with `lsm data verify`");
+      for (int64_t e = begin; e < end; ++e) {
         const int64_t source = indices[e];
         check_argument(source >= 0 && source < num_sources, "edge ", e, ": source ", source,
                        " is not a node: expected an id in [0, ", num_sources, ")");

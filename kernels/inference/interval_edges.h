@@ -37,7 +37,8 @@ class IntervalEdges {
  public:
   /// The edges into nodes `first` to `last - 1`: indices[indptr[v]] to indices[indptr[v + 1] - 1]
   /// are the sources of node v. `one_loop`: each node is its own source once, however many edges to
-  /// itself it has. Throws ArgumentError for a source outside [0, num_sources).
+  /// itself it has. Throws ArgumentError for a source outside [0, num_sources), and for an `indptr`
+  /// that falls.
   template <class Id>
   IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr, std::span<const Id> indices,
                 int64_t first, int64_t last, int64_t num_sources, int64_t batch_rows,

@@ -152,3 +152,18 @@ def test_bad_arguments_are_named():
         edges.reduce(pool, 0, torch.zeros(7, 4), native.Reduction.sum, out)
     with pytest.raises(ValueError, match="batch: expected below 9"):
         edges.reduce(pool, 9, torch.zeros(8, 4), native.Reduction.sum, out)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("bad", [-(10**12), -1, 10**12])
+@pytest.mark.parametrize("interval", [(0, NODES), (30, 60)])
+def test_no_edge_beyond_the_interval_is_read(interval, bad, num_threads):
+    indptr, indices = graph(5, np.int64)
+    indptr[40] = bad
+    message = (
+        r"indptr: expected it to rise from \d+ to \d+, got .*: check it with `lsm data verify`"
+    )
+    with pytest.raises(ValueError, match=message):
+        native.IntervalEdges(
+            native.ThreadPool(num_threads), indptr, indices, *interval, NODES, 8, False
+        )
