@@ -10,6 +10,7 @@
 #include "cache/gpu_executor.h"
 #include "cache/plan.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/core/process_owned.h"
 
 namespace py = pybind11;
 
@@ -17,7 +18,7 @@ namespace {
 
 /// A GpuExecutor and the GPU that it is on; -1: the twin.
 struct Executor {
-  std::unique_ptr<lsm::GpuExecutor> executor;
+  lsm::ProcessOwned<lsm::GpuExecutor> executor;  // has a thread
   int device;
 };
 
@@ -31,9 +32,13 @@ Executor make_executor(lsm::Storage& storage, const lsm::GpuExecutorOptions& opt
   const auto constant_span = constant_rows.as<const int64_t>("constant_rows");
   py::gil_scoped_release release;
   if (device < 0) {
-    return {lsm::make_twin_executor(options, storage, static_span, constant_span), device};
+    return {
+        lsm::process_owned(lsm::make_twin_executor(options, storage, static_span, constant_span)),
+        device};
   }
-  return {lsm::make_gpu_executor(options, storage, static_span, constant_span, device), device};
+  return {lsm::process_owned(
+              lsm::make_gpu_executor(options, storage, static_span, constant_span, device)),
+          device};
 }
 
 void replay(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& staged,

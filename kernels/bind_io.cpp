@@ -45,7 +45,8 @@ lsm::RowRead row_read(const lsm::Storage& storage, const ReadTensors& tensors) {
   return read;
 }
 
-/// A request and the tensor it writes to, which must outlive it.
+/// A request and the tensor it writes to, which must outlive it. A forked child leaves it alone:
+/// the copies that its end waits for go on in the parent.
 class Ticket {
  public:
   Ticket(std::shared_ptr<lsm::Request> request, py::object output)
@@ -76,7 +77,8 @@ py::list submit(lsm::Storage& storage, const std::vector<ReadTensors>& reads) {
   }
   py::list tickets;
   for (size_t i = 0; i < submitted.size(); ++i) {
-    tickets.append(std::make_unique<Ticket>(std::move(submitted[i]), std::get<1>(reads[i])));
+    tickets.append(lsm::process_owned(
+        std::make_unique<Ticket>(std::move(submitted[i]), std::get<1>(reads[i]))));
   }
   return tickets;
 }
@@ -108,7 +110,7 @@ py::array_t<int64_t> contiguous_reads(const lsm::Storage& storage, const lsm::Te
 /// A read of a scheduler, and its memory.
 struct ScheduledTicket {
   ReadTensors tensors;
-  std::unique_ptr<lsm::ScheduledRead> read;  // goes first
+  lsm::ProcessOwned<lsm::ScheduledRead> read;  // goes first; as a Ticket's
 };
 
 std::unique_ptr<ScheduledTicket> schedule(lsm::ReadScheduler& scheduler,
@@ -119,7 +121,7 @@ std::unique_ptr<ScheduledTicket> schedule(lsm::ReadScheduler& scheduler,
   ticket->tensors = {ids, out, positions};
   const lsm::RowRead read = row_read(*storage, ticket->tensors);
   py::gil_scoped_release release;
-  ticket->read = scheduler.submit(storage, read);
+  ticket->read = lsm::process_owned(scheduler.submit(storage, read));
   return ticket;
 }
 
@@ -195,7 +197,7 @@ void bind_io(py::module_& module) {
       .value("error", lsm::Fault::kError)
       .value("short", lsm::Fault::kShort)
       .value("stall", lsm::Fault::kStall);
-  py::class_<Ticket>(module, "Ticket")
+  py::class_<Ticket, lsm::ProcessOwned<Ticket>>(module, "Ticket")
       .def("wait", &Ticket::wait, py::arg("timeout_secs"))
       .def_property_readonly("done", &Ticket::done);
   py::class_<lsm::Storage, std::shared_ptr<lsm::Storage>>(module, "Storage")

@@ -15,6 +15,7 @@
 #include "kernels/core/check.h"
 #include "kernels/core/mapped_file.h"
 #include "kernels/core/philox.h"
+#include "kernels/core/remade_after_fork.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/gather/gather.h"
 #include "kernels/pagerank/reverse_pagerank.h"
@@ -46,8 +47,19 @@ bool same_ids(const lsm::TensorView& a, const lsm::TensorView& b) {
   return std::ranges::equal(first, second);
 }
 
-lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
+using Sampler = lsm::RemadeAfterFork<lsm::NeighborSampler>;
+
+std::unique_ptr<Sampler> make_sampler(const lsm::TensorView& indptr, const lsm::TensorView& indices,
+                                      std::vector<int64_t> fanouts, int num_threads,
+                                      const lsm::Sampling& sampling) {
+  return std::make_unique<Sampler>([=, fanouts = std::move(fanouts)] {
+    return lsm::make_neighbor_sampler(indptr, indices, fanouts, num_threads, sampling);
+  });
+}
+
+lsm::SampledSubgraph sample(Sampler& of_process, const lsm::TensorView& seeds,
                             const lsm::BatchName& name, bool edge_ids) {
+  lsm::NeighborSampler& sampler = of_process.get();
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
@@ -189,9 +201,9 @@ void bind_sample(py::module_& module) {
       .def_readonly("num_sampled_nodes", &lsm::SampledSubgraph::num_sampled_nodes)
       .def_readonly("num_sampled_edges", &lsm::SampledSubgraph::num_sampled_edges);
   // The sampler reads the tensors' memory, so it keeps the tensors.
-  py::class_<lsm::NeighborSampler>(module, "NeighborSampler")
-      .def(py::init(&lsm::make_neighbor_sampler), py::arg("indptr"), py::arg("indices"),
-           py::arg("fanouts"), py::arg("num_threads"), py::arg("sampling"), py::keep_alive<1, 2>(),
+  py::class_<Sampler>(module, "NeighborSampler")
+      .def(py::init(&make_sampler), py::arg("indptr"), py::arg("indices"), py::arg("fanouts"),
+           py::arg("num_threads"), py::arg("sampling"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
       .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"));
   module.def("pack_sources", &pack_sources, py::arg("sources"), py::arg("packed"));

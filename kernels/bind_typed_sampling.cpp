@@ -12,6 +12,7 @@
 #include "kernels/bind_batch_name.h"
 #include "kernels/bind_seeds.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/core/remade_after_fork.h"
 #include "kernels/sample/typed_sampler.h"
 
 namespace py = pybind11;
@@ -25,18 +26,22 @@ lsm::TypedEdges make_edges(const lsm::TensorView& indptr, const lsm::TensorView&
   return {indptr, indices, source, destination, std::move(fanouts), weights, times};
 }
 
-std::unique_ptr<lsm::TypedSampler> make_sampler_of_types(
-    std::vector<int64_t> num_nodes, std::vector<lsm::TypedEdges> edges, int num_threads,
-    const lsm::Sampling& sampling, bool disjoint, bool takes_last,
-    std::vector<std::optional<lsm::TensorView>> node_times) {
+using SamplerOfTypes = lsm::RemadeAfterFork<lsm::TypedSampler>;
+
+std::unique_ptr<SamplerOfTypes> make_sampler_of_types(
+    const std::vector<int64_t>& num_nodes, const std::vector<lsm::TypedEdges>& edges,
+    int num_threads, const lsm::Sampling& sampling, bool disjoint, bool takes_last,
+    const std::vector<std::optional<lsm::TensorView>>& node_times) {
   py::gil_scoped_release release;
-  return lsm::make_typed_sampler(std::move(num_nodes), std::move(edges), num_threads, sampling,
-                                 {disjoint, takes_last, std::move(node_times)});
+  return std::make_unique<SamplerOfTypes>([=] {
+    return lsm::make_typed_sampler(num_nodes, edges, num_threads, sampling,
+                                   {disjoint, takes_last, node_times});
+  });
 }
 
 using Pairs = std::tuple<lsm::TensorView, lsm::TensorView>;
 
-lsm::TypedSubgraph sample_typed(lsm::TypedSampler& sampler,
+lsm::TypedSubgraph sample_typed(SamplerOfTypes& of_process,
                                 const std::vector<lsm::BoundSeeds>& seeds,
                                 const lsm::BatchName& name, bool edge_ids,
                                 const std::vector<Pairs>& excluded) {
@@ -47,6 +52,7 @@ lsm::TypedSubgraph sample_typed(lsm::TypedSampler& sampler,
     pairs.push_back({destinations.as<const int64_t>("excluded destinations"),
                      sources.as<const int64_t>("excluded sources")});
   }
+  lsm::TypedSampler& sampler = of_process.get();
   py::gil_scoped_release release;
   return sampler.sample(typed, name, edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut,
                         pairs);
@@ -74,7 +80,7 @@ void bind_typed_sampling(py::module_& module) {
            py::arg("destination"), py::arg("fanouts"), py::arg("weights") = py::none(),
            py::arg("times") = py::none(), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
            py::keep_alive<1, 7>(), py::keep_alive<1, 8>());
-  py::class_<TypedSampler>(module, "TypedSampler")
+  py::class_<SamplerOfTypes>(module, "TypedSampler")
       .def(py::init(&make_sampler_of_types), py::arg("num_nodes"), py::arg("edges"),
            py::arg("num_threads"), py::arg("sampling"), py::arg("disjoint") = false,
            py::arg("takes_last") = false, py::arg("node_times") = py::list())

@@ -2,6 +2,8 @@
 // Blocks of memory that are handed out and come back, of any kind.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -107,6 +109,8 @@ class Pool : public std::enable_shared_from_this<Pool<Block>> {
   }
 
   void give_back(std::unique_ptr<Block> block) {
+    // In a forked child a thread of the parent may hold the lock for ever: the block is freed.
+    if (getpid() != process_) return;
     Blocks dropped;
     std::lock_guard lock(mutex_);
     idle_.push_back(std::move(block));
@@ -115,6 +119,7 @@ class Pool : public std::enable_shared_from_this<Pool<Block>> {
 
   const size_t max_idle_bytes_;
   const Make make_;
+  const pid_t process_ = getpid();
   mutable std::mutex mutex_;
   Blocks idle_;  // in the order in which they returned
 };

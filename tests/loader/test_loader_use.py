@@ -5,7 +5,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.options import StorageOptions
 from support.engines import QUEUED_ENGINES
+from support.forks import exit_status
 from support.training import make_store
 
 CACHE = CacheOptions(bytes=400 * 48, window=3)
@@ -218,18 +218,6 @@ def test_two_iterators_without_a_cache_do_not_disturb_each_other(store):
         pairs = list(zip(loader.iterate(0), loader.iterate(0), strict=True))
         assert seeds_of(pair[0] for pair in pairs) == seeds_of(pair[1] for pair in pairs)
         assert seeds_of(pair[0] for pair in pairs) == expected
-
-
-def exit_status(pid, secs=30):
-    """The status of a child; a negative signal if it had to be killed, as it did not end."""
-    deadline = time.monotonic() + secs
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def says_so(use) -> bool:
