@@ -169,13 +169,14 @@ void bind_config(py::module_& module) {
 }
 
 void bind_planner(py::module_& module) {
-  // The planner reads the scores' memory, so it keeps the tensor; it copies everything else.
+  // The planner reads the memory of the scores set last, whose tensor its caller keeps; it copies
+  // everything else.
   py::class_<cache::Planner>(module, "Planner")
       .def(py::init(&make_planner), py::arg("config"), py::arg("scores"), py::arg("static_ids"),
            py::arg("constant_ids"), py::arg("trace"), py::arg("pool"), py::arg("sets") = "host",
-           py::arg("device") = 0, py::keep_alive<1, 3>())
+           py::arg("device") = 0)
       .def("push", &push, py::arg("ids"), py::arg("rank_starts") = py::none())
-      .def("set_scores", &set_scores, py::arg("scores"), py::keep_alive<1, 2>())
+      .def("set_scores", &set_scores, py::arg("scores"))
       .def("plan", &plan)
       .def_property_readonly("num_pushed", &cache::Planner::num_pushed)
       .def_property_readonly("num_planned", &cache::Planner::num_planned)

@@ -1,6 +1,9 @@
 """Scores that are replaced while planning: reference, host planner and GPU code agree plan by plan,
 and decisions by the old scores are revised."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -134,3 +137,15 @@ def test_bad_scores_change_nothing(sets):
         planner.set_scores(torch.zeros(2, 2))
     planner.push(torch.tensor([0, 1, 2]))
     assert planner.plan().counters["misses"] == 3
+
+
+@pytest.mark.parametrize("sets", ["host", "twin"])
+def test_scores_that_were_replaced_are_freed(sets):
+    settings = PlannerConfig(num_lines=2, ways=2, policy="static", window=1)
+    planner = Planner(settings, scores=torch.ones(4), sets=sets)
+    earlier = [weakref.ref(planner.scores)]
+    for number in range(3):
+        planner.set_scores(torch.full((4,), float(number)))
+        earlier.append(weakref.ref(planner.scores))
+    gc.collect()
+    assert [each() is None for each in earlier] == [True, True, True, False]
