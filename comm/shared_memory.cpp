@@ -18,6 +18,8 @@ namespace lsm::comm {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
+// Bytes that are allocated at a time: a signal may end a call, which then has allocated nothing.
+constexpr size_t kPartBytes = 256 << 10;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   const int error = errno;
@@ -28,7 +30,13 @@ int create(size_t bytes) {
   const int descriptor = memfd_create("lsm-rows", MFD_CLOEXEC);
   if (descriptor < 0) fail("memfd", "shared memory cannot be created");
   // Allocates the memory now; otherwise a lack of memory would kill the first writer.
-  if (fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) != 0) {
+  for (size_t done = 0; done < bytes;) {
+    const size_t part = std::min(kPartBytes, bytes - done);
+    if (fallocate(descriptor, 0, static_cast<off_t>(done), static_cast<off_t>(part)) == 0) {
+      done += part;
+      continue;
+    }
+    if (errno == EINTR) continue;
     const int error = errno;
     close(descriptor);
     errno = error;

@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +156,29 @@ def test_another_process_writes_into_shared_memory():
     process.join(60)
     assert process.exitcode == 0
     assert data[:4].tolist() == [7, 7, 7, 0]
+
+
+TAKES_SHARED_MEMORY = """
+from lsm import native
+
+buffer = native.SharedPool(0).take(3_000_000)
+print(bytes(memoryview(buffer)) == bytes(3_000_000))
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_while_shared_memory_is_allocated(tmp_path):
+    """Such as that of a job that is about to be preempted."""
+    source, library = Path(__file__).with_name("interrupted_fallocate.c"), tmp_path / "library.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=300)
+    ended = subprocess.run(
+        [sys.executable, "-c", TAKES_SHARED_MEMORY],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
 
 
 def shared_files():
