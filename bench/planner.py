@@ -52,7 +52,7 @@ def parse_args() -> argparse.Namespace:
     online = [policy for policy in POLICIES if policy != "belady"]
     arguments.add_argument("--policy", default="lookahead", choices=online)
     arguments.add_argument("--lines", type=int, default=1_000_000)
-    arguments.add_argument("--ways", type=int, default=32)
+    arguments.add_argument("--ways", type=int, default=64, help="that of a cache in host memory")
     arguments.add_argument("--window", type=int, default=256)
     arguments.add_argument("--ids", type=int, default=100_000, help="per list")
     arguments.add_argument("--nodes", type=int, default=20_000_000)

@@ -130,7 +130,7 @@ class CacheOptions(PlannerOptions):
         return self
 
     def lines_per_set(self, *, in_gpu_memory: bool) -> int:
-        """``ways``, with a number for auto."""
+        """``ways``, with a number for auto. in_gpu_memory: True if the cache lies there."""
         if self.ways == "auto":
             return 32 if in_gpu_memory else 64
         return self.ways
