@@ -51,11 +51,6 @@ class LinksMeta(BaseModel):
     files: dict[str, FileMeta] = Field(default_factory=dict)
 
 
-def split_file(split: str) -> str:
-    """Path of the edges of a split."""
-    return f"split/{split}.npy"
-
-
 def times_file(split: str) -> str:
     """Path of the times of a split's edges."""
     return f"split/{split}_times.npy"
@@ -86,5 +81,5 @@ def read_links_meta(path: Path) -> LinksMeta:
         raise ValueError(f"{path}: expected splits of edges, got a store; {REMEDY}")
     meta = read_versioned(meta_path, LinksMeta, SCHEMA_VERSION, REMEDY)
     layout.require_splits(meta_path, meta.splits, REMEDY)
-    layout.require_listed(meta_path, meta.files, map(split_file, layout.SPLITS))
+    layout.require_listed(meta_path, meta.files, map(layout.split_file, layout.SPLITS))
     return meta

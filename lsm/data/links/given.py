@@ -53,7 +53,7 @@ class GivenSplits:
             ]
             pairs["train"] = np.concatenate([np.empty((0, 2), np.int64), *rest])
         for split in layout.SPLITS:
-            writer.write_array(links_layout.split_file(split), pairs[split])
+            writer.write_array(layout.split_file(split), pairs[split])
         for split, ids in self.candidates.items():
             writer.write_array(links_layout.candidates_file(split), ids)
         return {split: len(pairs[split]) for split in layout.SPLITS}

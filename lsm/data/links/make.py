@@ -88,13 +88,14 @@ def split_links(
     pairs = None if given is None else GivenSplits.read(Path(given), edges[chosen])
     if order == "auto":
         order = "time" if edges[chosen].has_times else "random"
+    is_symmetric = chosen[0] == chosen[2]  # both ends are of one type
     parts: Parts
     if pairs is not None:
         most = max(edges[chosen].num_sources, edges[chosen].num_destinations)
         held = (pairs.edges["valid"], pairs.edges["test"])
-        parts = GivenParts(*held, most, is_symmetric=_is_one(chosen))
+        parts = GivenParts(*held, most, is_symmetric=is_symmetric)
     else:
-        parts = _drawn_parts(edges, valid, test, order, seed, is_symmetric=_is_one(chosen))
+        parts = _drawn_parts(edges, valid, test, order, seed, is_symmetric=is_symmetric)
     path = Path(out) if out is not None else store.path.with_name(f"{store.path.name}.links")
     with StoreWriter(path, force=force, kind="links") as writer:
         if pairs is None:
@@ -102,12 +103,9 @@ def split_links(
             _check_counts(counts, valid, test)
         else:
             counts = pairs.write(writer, edges[chosen], parts)
-        folders = {each: edge_parts(store.meta)[each][0] for each in edges}
         for each, own in edges.items():
-            is_reverse = each == reverse
-            _write_message_graphs(
-                writer, message_edges, folders[each], parts, own, is_reverse=is_reverse
-            )
+            folder, is_reverse = edge_parts(store.meta)[each][0], each == reverse
+            _write_message_graphs(writer, message_edges, folder, parts, own, is_reverse=is_reverse)
         meta = LinksMeta(
             store=store_facts(store, list(edges)),
             edge_type=chosen,
@@ -163,11 +161,6 @@ def known_reverse(
     return None
 
 
-def _is_one(edge_type: EdgeType) -> bool:
-    """True if both ends are of one type."""
-    return edge_type[0] == edge_type[2]
-
-
 def _drawn_parts(
     edges: dict[EdgeType, EdgeData],
     valid: float,
@@ -200,7 +193,7 @@ def _write_splits(writer: StoreWriter, parts: Parts, edges: EdgeData) -> dict[st
     counts = np.zeros(_NUM_PARTS, np.int64)
     for chunk in edge_chunks(edges):
         counts += np.bincount(parts.of(edges, chunk, is_reverse=False), minlength=_NUM_PARTS)
-    sinks = [writer.file(links_layout.split_file(name)) for name in layout.SPLITS]
+    sinks = [writer.file(layout.split_file(name)) for name in layout.SPLITS]
     for sink, count in zip(sinks, counts, strict=True):
         sink.write_header(np.dtype(np.int64), int(count), 2)
     times = edges.times() if edges.has_times else None

@@ -150,7 +150,7 @@ class LinkSplits:
         """
         name = layout.split_name(split)
         shape = (self.meta.splits[name], 2)
-        return load_array(self._path(links_layout.split_file(name)), "int64", shape, False).t()
+        return load_array(self._path(layout.split_file(name)), "int64", shape, False).t()
 
     def times(self, split: str) -> Tensor | None:
         """Returns the times of a split's edges.
@@ -177,9 +177,9 @@ class LinkSplits:
 
     def check_store(self, store: GraphStore) -> None:
         """Raises ValueError unless the edges are those of ``store``."""
-        types = [each for each in (self.edge_type, self.reverse_type) if each is not None]
+        facts = store_facts(store, self._types)
         for name, expected in self.meta.store.items():
-            found = store_facts(store, types).get(name)
+            found = facts.get(name)
             if found != expected:
                 raise ValueError(
                     f"{self.path}: splits of another store: {name} is {expected}, and {found} in "
@@ -202,20 +202,22 @@ class LinkSplits:
         graph = links_layout.message_graph(self.message_edges, layout.split_name(split))
         if graph is None:
             return {}
-        folders = {each: folder for each, (folder, _) in edge_parts(store.meta).items()}
-        types = [each for each in (self.edge_type, self.reverse_type) if each is not None]
         return {
-            each: self._message_edges(
-                store, each, links_layout.message_folder(graph, folder), in_memory
-            )
-            for each, folder in folders.items()
-            if each in types
+            each: self._message_edges(store, each, graph, in_memory)
+            for each in store.edge_types
+            if each in self._types
         }
 
+    @property
+    def _types(self) -> list[EdgeType]:
+        """The types that the splits are of."""
+        return [each for each in (self.edge_type, self.reverse_type) if each is not None]
+
     def _message_edges(
-        self, store: GraphStore, edge_type: EdgeType, folder: str, in_memory: bool
+        self, store: GraphStore, edge_type: EdgeType, graph: str, in_memory: bool
     ) -> MessageEdges:
         edges = store.edges(edge_type)
+        folder = links_layout.message_folder(graph, edge_parts(store.meta)[edge_type][0])
         left_out = load_array(self._path(f"{folder}left_out.npy"), "int64", (None,), False)
         kind, shape = layout.index_dtype(edges.num_sources), (edges.num_edges - len(left_out),)
         ends = (edges.num_destinations + 1,)

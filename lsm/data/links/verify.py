@@ -10,6 +10,7 @@ import numpy as np
 
 from lsm.core.os_error import in_words
 from lsm.core.progress import ByteProgress
+from lsm.data import format as layout
 from lsm.data.checks import StoreArrays, check_files
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.links import format as links_layout
@@ -31,7 +32,7 @@ def verify_links(path: Path, *, progress: bool | None = None) -> list[str]:
     files = StoreArrays(path, readable)
     for split, count in meta.splits.items():
         ends = partial(_ends, meta.num_nodes)
-        problems += files.check(links_layout.split_file(split), "int64", (count, 2), ends)
+        problems += files.check(layout.split_file(split), "int64", (count, 2), ends)
         problems += files.check(links_layout.times_file(split), "int64", (count,))
         nodes = partial(_ends, (meta.num_nodes[1],))
         name = links_layout.candidates_file(split)
