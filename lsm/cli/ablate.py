@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lsm.cli.arguments import Progress, config_names
-from lsm.cli.trace import integers, require_folder
+from lsm.cli.arguments import Progress, config_names, integers, require_folder
 
 _OPTIONS = {
     "cache.policy": "--policies",

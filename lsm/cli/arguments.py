@@ -39,3 +39,22 @@ PrintConfig = Annotated[
 Explain = Annotated[
     bool, typer.Option("--explain", help="Print every key with its meaning and default.")
 ]
+
+
+def integers(option: str, text: str) -> list[int]:
+    """The whole numbers in ``text``, separated by commas. Raises ValueError, which names
+    ``option``."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"{option}: expected whole numbers separated by commas, got {text!r}"
+        ) from None
+
+
+def require_folder(option: str, path: Path) -> None:
+    """Raises OSError, before hours of work, unless ``path`` names a file in an existing folder."""
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{option}: {path.parent}: no such directory")
+    if path.is_dir():
+        raise IsADirectoryError(f"{option}: {path} is a directory; expected a file")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lsm.cli.arguments import MovedStore, Progress
+from lsm.cli.arguments import MovedStore, Progress, integers
 
 
 def predict(
@@ -87,18 +87,10 @@ def predict(
     prepare_environment()
     from lsm.train.prediction import predict as run_predict
 
-    options = context.params | {
-        "outputs": [name.strip() for name in (outputs or "").split(",") if name.strip()],
-        "num_neighbors": None if num_neighbors is None else _numbers(num_neighbors),
-    }
+    options = context.params
+    options["outputs"] = [name.strip() for name in (outputs or "").split(",") if name.strip()]
+    if num_neighbors is not None:
+        options["num_neighbors"] = integers("--num-neighbors", num_neighbors.strip("[]"))
     summary = run_predict(options.pop("run"), **options)
     if rank_in() in (None, 0):
         typer.echo(json.dumps(summary))
-
-
-def _numbers(text: str) -> list[int]:
-    """The numbers of a list such as 15,10."""
-    try:
-        return [int(each) for each in text.strip("[]").split(",")]
-    except ValueError:
-        raise ValueError(f"--num-neighbors: expected numbers such as 15,10, got {text!r}") from None

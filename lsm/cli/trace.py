@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lsm.cli.arguments import Progress
+from lsm.cli.arguments import Progress, integers, require_folder
 
 
 def trace(
@@ -77,22 +77,3 @@ def trace(
         f"{out}: {sampled.num_iterations:,} iterations, {sampled.num_ranks} ranks, "
         f"{len(sampled.ids):,} requests, {sampled.mean_list:,.0f} per list"
     )
-
-
-def integers(option: str, text: str) -> list[int]:
-    """The whole numbers in ``text``, separated by commas. Raises ValueError, which names
-    ``option``."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"{option}: expected whole numbers separated by commas, got {text!r}"
-        ) from None
-
-
-def require_folder(option: str, path: Path) -> None:
-    """Raises OSError, before hours of work, unless ``path`` names a file in an existing folder."""
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{option}: {path.parent}: no such directory")
-    if path.is_dir():
-        raise IsADirectoryError(f"{option}: {path} is a directory; expected a file")
