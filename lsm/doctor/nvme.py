@@ -54,17 +54,12 @@ def _drives(machine: Machine) -> Finding:
     parts = [_describe(found, machine) for found in functions]
     if free:
         return Finding(name, "ok", "; ".join(parts))
-    loadable = [
-        namespace.path for namespace in namespaces(machine) if use_of(namespace, machine) is None
-    ]
-    if not loadable:
+    spare = next((each for each in namespaces(machine) if use_of(each, machine) is None), None)
+    if spare is None:
         return Finding(name, "no", "; ".join(parts) + "; none can be spared: add a drive")
-    address = functions[0].address
-    for namespace in namespaces(machine):
-        if namespace.path == loadable[0]:
-            address = namespace.functions[0]
+    address = spare.functions[0]
     advice = (
-        f"none is free: write a store with `lsm data load-nvme STORE {loadable[0]}`, then "
+        f"none is free: write a store with `lsm data load-nvme STORE {spare.path}`, then "
         f"`echo {address} > /sys/bus/pci/devices/{address}/driver/unbind` as root"
     )
     return Finding(name, "no", "; ".join(parts) + "; " + advice)
