@@ -18,7 +18,8 @@ def close_keys(name: str, known: Iterable[str]) -> list[str]:
     known = list(known)
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=_LEAST_ALIKE)
     words = set(name.lower().split("_"))
-    longer = [each for each in known if _is_within(words, set(each.split("_")))]
+    parts = {each: set(each.split("_")) for each in known}
+    longer = [each for each, others in parts.items() if words <= others or others <= words]
     return list(dict.fromkeys([*near, *longer]))
 
 
@@ -38,7 +39,3 @@ def require_known(where: str, given: Iterable[str], known: Iterable[str]) -> Non
     for name in given:
         if name not in known:
             raise unknown_argument(where, name, known)
-
-
-def _is_within(words: set[str], others: set[str]) -> bool:
-    return words <= others or others <= words
