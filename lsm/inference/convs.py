@@ -12,6 +12,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, 
 from lsm.graph.topology import Topology
 from lsm.inference.blocks import Block
 from lsm.loader.layers import Layer
+from lsm.nn.self_loops import gcn_sums
 
 _NODES_AT_ONCE = 1 << 13
 # They take the rows of destinations apart, and so compute nothing for the other nodes.
@@ -64,13 +65,7 @@ class _GCN:
                 targets = torch.cat([targets[kept], loops])
             scale = self._scale[block.ids[block.node_type]]
             weights = scale[sources] * scale[targets]
-        out = conv.propagate(
-            torch.stack([sources, targets]),
-            size=(layer.num_src, layer.num_dst),
-            x=(conv.lin(x), None),
-            edge_weight=weights,
-        )
-        return out if conv.bias is None else out + conv.bias
+        return gcn_sums(conv, x, layer, torch.stack([sources, targets]), weights)
 
 
 def gcn_scale(conv: GCNConv, topology: Topology, first: int, end: int) -> Tensor:

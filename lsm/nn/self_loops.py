@@ -36,12 +36,16 @@ def gcn(conv: GCNConv, x: Tensor, layer: Layer) -> Tensor:
     scale = scale.masked_fill(scale == float("inf"), 0.0)
     own, of_own = scale[: layer.num_dst], loops[: layer.num_dst]
     norms = torch.cat([scale[sources] * weights * scale[destinations], own * of_own * own])
-    out = conv.propagate(
-        _with_loops(layer),
-        size=(layer.num_src, layer.num_dst),
-        x=(conv.lin(x), None),
-        edge_weight=norms,
-    )
+    return gcn_sums(conv, x, layer, _with_loops(layer), norms)
+
+
+def gcn_sums(
+    conv: GCNConv, x: Tensor, layer: Layer, edges: Tensor, weights: Tensor | None
+) -> Tensor:
+    """The rows of the first num_dst nodes that ``conv`` gives by ``edges`` [2, e] with ``weights``
+    [e], which are final: [num_dst, out]."""
+    size, z = (layer.num_src, layer.num_dst), conv.lin(x)
+    out = conv.propagate(edges, size=size, x=(z, None), edge_weight=weights)
     return out if conv.bias is None else out + conv.bias
 
 
