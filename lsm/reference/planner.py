@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,27 +40,6 @@ COUNTER_OF_SOURCE = {
     Source.CONSTANT: "constant_hits",
     Source.STORAGE: "misses",
 }
-
-
-@dataclass
-class ReferencePlan:
-    """The fields of lsm.cache.planner.Plan, as NumPy arrays."""
-
-    iteration: int
-    ids: np.ndarray
-    source: np.ndarray
-    slot: np.ndarray
-    evict_line: np.ndarray
-    evict_slot: np.ndarray
-    evict_word: np.ndarray
-    insert_position: np.ndarray
-    insert_line: np.ndarray
-    spill_position: np.ndarray
-    spill_slot: np.ndarray
-    spill_word: np.ndarray
-    tag_slot: np.ndarray
-    tag_word: np.ndarray
-    counters: dict[str, int]
 
 
 @dataclass
@@ -167,7 +147,8 @@ class ReferencePlanner:
     def set_scores(self, scores: Any) -> None:
         self.scores = np.asarray(scores, np.float32)
 
-    def plan(self) -> ReferencePlan:
+    def plan(self) -> SimpleNamespace:
+        """Plans the next iteration: the fields of lsm.cache.planner.Plan, as NumPy arrays."""
         t = self.iteration
         if t >= len(self.batches):
             raise ValueError(f"plan({t}) needs batch {t}, which was not pushed")
@@ -290,14 +271,14 @@ class ReferencePlanner:
         moves: Moves,
         tags: list[tuple[int, int]],
         counters: dict[str, int],
-    ) -> ReferencePlan:
+    ) -> SimpleNamespace:
         victim_slot = self.victims.slot
         spilled = [
             (p, victim_slot[node], self._word(node))
             for p, node in moves.bypassed
             if node in victim_slot
         ]
-        return ReferencePlan(
+        return SimpleNamespace(
             iteration=t,
             ids=_int64(nodes),
             source=np.array(sources, np.uint8),
