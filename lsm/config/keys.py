@@ -37,6 +37,13 @@ def dotted_keys(model: type[BaseModel] = Config) -> tuple[str, ...]:
     return tuple(names)
 
 
+def annotation_of(model: type[BaseModel], name: str) -> Any:
+    """The type of the field with the full name ``name``."""
+    first, _, rest = name.partition(".")
+    annotation: Any = model.model_fields[first].annotation
+    return annotation_of(annotation, rest) if rest else annotation
+
+
 def nested(values: dict[Any, Any], flat: Sequence[str] = (), prefix: str = "") -> dict[Any, Any]:
     """``values`` with a section for each key that has a dot: ``{"train.lr": 1}`` becomes
     ``{"train": {"lr": 1}}``. Names within the keys ``flat`` keep their dots. Raises
@@ -103,8 +110,8 @@ def unknown_key(model: type[BaseModel], name: str) -> str:
     if near:
         return f"unknown key {name}; did you mean {' or '.join(near)}?"
     section, _, _ = name.rpartition(".")
-    inner = _section(model, section)
-    if inner is not None and section:
+    inner = annotation_of(model, section) if section in dotted_keys(model) else None
+    if is_section(inner):
         return f"unknown key {name}; {section} has {', '.join(keys(inner))}"
     details = "; `lsm train base --explain` describes all keys" if model is Config else ""
     return f"unknown key {name}; the sections are {', '.join(keys(model))}{details}"
@@ -137,13 +144,3 @@ def _near(known: list[str], name: str) -> list[str]:
 
 def _last(key: str) -> str:
     return key.rpartition(".")[2]
-
-
-def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The section with the full name ``name``; None if there is none."""
-    for part in name.split("."):
-        field = model.model_fields.get(part)
-        if field is None or not is_section(field.annotation):
-            return None
-        model = field.annotation
-    return model

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -14,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 
-from lsm.config.keys import current_key, dotted_keys, move_keys, nested, unknown_key
+from lsm.config.keys import annotation_of, current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
 from lsm.core.arguments import as_path
 from lsm.core.section import FLOATS, is_section, keys, wrong_values_named
@@ -129,15 +131,11 @@ _OF_EACH_RANK = ("data.path", "data.features", "run.dir", "storage.devices")
 def shared_settings(config: BaseModel) -> dict[str, Any]:
     """Settings that all ranks of a job must share, by full key: all but paths and drives, which
     may differ from machine to machine."""
-
-    def values(tree: Any, keys: list[str]) -> Any:
-        return values(tree[keys[0]], keys[1:]) if keys else tree
-
     tree = config.model_dump(mode="json")
     return {
-        key: values(tree, key.split("."))
+        key: reduce(getitem, key.split("."), tree)
         for key in dotted_keys(type(config))
-        if key not in _OF_EACH_RANK and not is_section(_annotation(type(config), key))
+        if key not in _OF_EACH_RANK and not is_section(annotation_of(type(config), key))
     }
 
 
@@ -153,13 +151,6 @@ def changed_keys(section: BaseModel, prefix: str = "") -> list[str]:
     return changed
 
 
-def _annotation(model: type[BaseModel], name: str) -> Any:
-    """The type of the field with the full name ``name``."""
-    first, _, rest = name.partition(".")
-    annotation: Any = model.model_fields[first].annotation
-    return _annotation(annotation, rest) if rest else annotation
-
-
 def _kinds(annotation: Any) -> set[Any]:
     """The classes of the values of a field of this type: str, list, NoneType, ..."""
     origin, members = get_origin(annotation), get_args(annotation)
@@ -172,12 +163,12 @@ def _kinds(annotation: Any) -> set[Any]:
 
 def _mappings(model: type[BaseModel]) -> list[str]:
     """The keys that take a mapping."""
-    return [key for key in dotted_keys(model) if _kinds(_annotation(model, key)) == {dict}]
+    return [key for key in dotted_keys(model) if _kinds(annotation_of(model, key)) == {dict}]
 
 
 def _flat_mappings(model: type[BaseModel]) -> list[str]:
     """Those of names, which may have dots, to values of one type."""
-    return [key for key in _mappings(model) if get_args(_annotation(model, key))[1] is not Any]
+    return [key for key in _mappings(model) if get_args(annotation_of(model, key))[1] is not Any]
 
 
 def _nested_of(model: type[BaseModel], path: Path) -> dict[str, Any]:
@@ -246,7 +237,7 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
     mapping = next((key for key in _mappings(model) if name.startswith(f"{key}.")), None)
     if mapping is None and name not in set(dotted_keys(model)):
         raise ValueError(unknown_key(model, name))
-    kinds = _kinds(_annotation(model, name) if mapping is None else Any)
+    kinds = _kinds(annotation_of(model, name) if mapping is None else Any)
     if kinds - {NoneType} == {str}:
         value = None if NoneType in kinds and text in ("", "null") else text
     else:
