@@ -41,18 +41,7 @@ def run_study(
     store = open_or_make(config.graph, progress=progress)
     if config.reads.enabled:
         require_one_type(store, "reads.enabled")
-    trace = sample_trace(
-        store,
-        config.trace.num_neighbors,
-        config.trace.batch_size,
-        ranks=config.trace.ranks,
-        iterations=config.trace.iterations,
-        seed=config.trace.seed,
-        input_type=config.trace.input_type,
-        types=config.trace.types,
-        score=config.trace.score,
-        progress=progress,
-    )
+    trace = sample_trace(store, **dict(config.trace), progress=progress)
     with runs.naming(_KEYS):
         named = combinations(config, trace)
     chosen = [each for each, _ in named]
