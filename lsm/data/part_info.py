@@ -18,14 +18,8 @@ def features_of(store: GraphStore, nodes: NodeData) -> dict[str, Any] | None:
     features = nodes.features
     if features is None:
         return None
-    return {
-        "dim": features.dim,
-        "dtype": features.dtype,
-        "row_bytes": features.row_bytes,
-        "files": features.files,
-        "stripe_bytes": features.stripe_bytes,
-        "bytes": sum(store.meta.files[name].bytes for name in features.files),
-    }
+    num_bytes = sum(store.meta.files[name].bytes for name in features.files)
+    return {**features.model_dump(), "bytes": num_bytes}
 
 
 def degrees_of(edges: EdgeData) -> dict[str, float | int]:

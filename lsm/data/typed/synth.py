@@ -83,22 +83,11 @@ def synthesize_typed(out: str | Path, num_types: int, **parameters: Any) -> Grap
                 _write_features(writer, spec, number, meta.features, groups[name].classes)
         writer.write_array(node_folder(TARGET) + layout.LABELS, groups[TARGET].classes.astype("i8"))
         write_splits(spec, writer, node_folder(TARGET))
-        edges = [
-            EdgeMeta(
-                source=source,
-                relation=relation,
-                destination=destination,
-                num_edges=_write_edges(
-                    writer,
-                    spec,
-                    number,
-                    edge_folder((source, relation, destination)),
-                    groups[source],
-                    groups[destination],
-                ),
-            )
-            for number, (source, relation, destination) in enumerate(edge_types)
-        ]
+        edges = []
+        for number, (s, relation, d) in enumerate(edge_types):
+            folder = edge_folder((s, relation, d))
+            count = _write_edges(writer, spec, number, folder, groups[s], groups[d])
+            edges.append(EdgeMeta(source=s, relation=relation, destination=d, num_edges=count))
         writer.commit(
             TypedMeta(
                 name=options.get("name") or "synth",
