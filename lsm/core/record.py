@@ -19,19 +19,16 @@ from lsm.version import __version__
 
 def make(results: dict[str, Any], config: dict[str, Any] | None = None) -> dict[str, Any]:
     """``results`` plus commit, command, config and machine, ready for JSON."""
+    # Absolute paths belong to one machine; their last part is kept.
+    arguments = [Path(each).name if each.startswith("/") else each for each in sys.argv]
     return {
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": shlex.join(_without_directories(argument) for argument in sys.argv),
+        "command": shlex.join(arguments),
         "config": config or {},
         "machine": machine(),
         **results,
     }
-
-
-def _without_directories(argument: str) -> str:
-    """Shortens absolute paths, which belong to one machine, to their last part."""
-    return Path(argument).name if argument.startswith("/") else argument
 
 
 def machine() -> dict[str, str | int]:

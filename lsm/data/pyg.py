@@ -57,7 +57,9 @@ def from_pyg(
             left_out += _others(f"data[{name!r}]", data[name].keys(), _OF_NODES)
         for edge_type in data.edge_types:
             where = f"data[{', '.join(map(repr, edge_type))}]"
-            edges[edge_type] = _typed_edges(where, dict(data[edge_type].items()))
+            edges[edge_type] = _edges(where, dict(data[edge_type].items()), "time")
+            if edges[edge_type].num_edges == 0:
+                raise ValueError(f"{where}: has no edges; remove the type with `del {where}`")
             left_out += _others(where, data[edge_type].keys(), _OF_EDGES)
         left_out += _others("data", data._global_store.keys(), ())
     elif isinstance(data, Data):
@@ -129,13 +131,6 @@ def _split(where: str, value: Any, num_nodes: int) -> torch.Tensor:
             f"{where}: expected bool [{num_nodes}], got {got}; of several masks, keep one column"
         )
     return mask.nonzero().view(-1)
-
-
-def _typed_edges(where: str, values: dict[str, Any]) -> Edges:
-    edges = _edges(where, values, "time")
-    if edges.num_edges == 0:
-        raise ValueError(f"{where}: has no edges; remove the type with `del {where}`")
-    return edges
 
 
 def _edges(where: str, values: dict[str, Any], time: str) -> Edges:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 
 from lsm.core.units import format_bytes
 from lsm.doctor.finding import Finding
@@ -129,15 +128,11 @@ def _headers(machine: Machine) -> Finding:
     missing = []
     if not (machine.lib_modules / release / "build").exists():
         missing.append(f"headers of Linux {release} (Debian: linux-headers-{release})")
-    if not _has_nv_p2p(machine.usr_src):
+    if not any(machine.usr_src.glob("nvidia-*/**/nv-p2p.h")):
         missing.append("nv-p2p.h in /usr/src/nvidia-* (install the driver with its kernel sources)")
     if missing:
         return Finding("driver headers", "no", "to build the libnvm module: " + "; ".join(missing))
     return Finding("driver headers", "ok", "of Linux and of the NVIDIA driver")
-
-
-def _has_nv_p2p(usr_src: Path) -> bool:
-    return any(True for folder in usr_src.glob("nvidia-*") for _ in folder.rglob("nv-p2p.h"))
 
 
 def _huge_pages(machine: Machine) -> Finding:

@@ -97,24 +97,22 @@ def _write_numbers(writer: StoreWriter, labels: ArrayFile) -> tuple[LabelMeta, n
     with writer.file(layout.LABELS) as sink:
         sink.write_header(np.dtype(meta.dtype), *meta.shape(labels.num_rows))
         for first, chunk in labels.chunks():
+            source = chunk.reshape(len(chunk), width)
             with np.errstate(over="ignore"):
-                rows = chunk.reshape(len(chunk), width).astype(meta.dtype)
-            bad = np.flatnonzero(_overflowed(rows, chunk.reshape(rows.shape)).any(axis=1))
+                rows = source.astype(meta.dtype)
+            is_float = meta.dtype == "float32"
+            overflowed = np.isinf(rows) if is_float else (rows < 0) & (source >= 0)
+            bad = np.flatnonzero(overflowed.any(axis=1))
             if len(bad):
-                form = "finite float32, or NaN" if meta.dtype == "float32" else "int64, or -1"
+                form = "finite float32, or NaN" if is_float else "int64, or -1"
                 raise ValueError(
                     f"{labels.path}: node {first + bad[0]}: expected {form} for no label, got "
                     f"{chunk[bad[0]]}"
                 )
-            known = ~np.isnan(rows) if meta.dtype == "float32" else rows >= 0
+            known = ~np.isnan(rows) if is_float else rows >= 0
             state[first : first + len(rows)] = known.any(axis=1)
             sink.write(rows)
     return meta, state
-
-
-def _overflowed(rows: np.ndarray, source: np.ndarray) -> np.ndarray:
-    """True where ``rows``, float32 or int64, cannot hold ``source``, or where that is infinite."""
-    return np.isinf(rows) if rows.dtype.kind == "f" else (rows < 0) & (source >= 0)
 
 
 def _write_no_labels(writer: StoreWriter, num_nodes: int, num_classes: int | None) -> np.ndarray:
