@@ -77,7 +77,7 @@ class RunRecord:
         last = self._earlier[-1] if self._earlier else None
         if self._anew:
             self._earlier = []
-        self._write(anew=self._anew)
+        self.write(anew=self._anew)
         logger.info(
             "run: %s; store %s; configuration %s",
             self._directory,
@@ -100,12 +100,9 @@ class RunRecord:
         except RuntimeError as problem:
             logger.warning("%s", problem)
 
-    def write_again(self) -> None:
-        """Writes the files into the directory after it was removed."""
-        self._write(anew=True)
-
-    def _write(self, *, anew: bool) -> None:
-        """Raises RuntimeError if a file cannot be written."""
+    def write(self, *, anew: bool) -> None:
+        """Writes the files; ``anew`` where there are none of an earlier start. Raises RuntimeError
+        if a file cannot be written."""
         content = dump_config(self._config).encode()
         write_bytes_atomic(self._directory / CONFIG_NAME, content)
         self._write_starts()

@@ -42,7 +42,7 @@ class Records:
             return
         self.metrics.reopen(at)
         if self.facts is not None:
-            self.facts.write_again()
+            self.facts.write(anew=True)
 
 
 @contextmanager
