@@ -48,10 +48,14 @@ FEATURE_DTYPES = {
 }
 
 
-class FileMeta(BaseModel):
-    """Size and checksum of one file of the store."""
+class MetaPart(BaseModel):
+    """A part of ``meta.json``, which has no unknown keys."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class FileMeta(MetaPart):
+    """Size and checksum of one file of the store."""
 
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -63,10 +67,8 @@ def files_digest(files: Mapping[str, FileMeta]) -> str:
     return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
-class FeatureMeta(BaseModel):
+class FeatureMeta(MetaPart):
     """Shape, type and striping of the features; ``row_bytes = dim * itemsize``."""
-
-    model_config = ConfigDict(extra="forbid")
 
     dim: int = Field(ge=1)
     dtype: str
@@ -75,10 +77,8 @@ class FeatureMeta(BaseModel):
     stripe_bytes: int = Field(default=PAGE_BYTES, ge=PAGE_BYTES, multiple_of=PAGE_BYTES)
 
 
-class LabelMeta(BaseModel):
+class LabelMeta(MetaPart):
     """Labels that are numbers: ``width`` of each node."""
-
-    model_config = ConfigDict(extra="forbid")
 
     width: int = Field(ge=1)
     dtype: Literal["float32", "int64"]
@@ -93,7 +93,7 @@ class LabelMeta(BaseModel):
         return (num_nodes,) if self.width == 1 else (num_nodes, self.width)
 
 
-class _LabelledMeta(BaseModel):
+class _LabelledMeta(MetaPart):
     """A description with ``labels``, which a file leaves out where they are None, as earlier
     versions wrote it."""
 
@@ -106,8 +106,6 @@ class _LabelledMeta(BaseModel):
 class NodeMeta(_LabelledMeta):
     """The nodes of one type. ``num_classes`` 0: they have no labels, or ``labels`` that are
     numbers."""
-
-    model_config = ConfigDict(extra="forbid")
 
     num_nodes: int = Field(ge=0)
     num_classes: int = Field(default=0, ge=0)
@@ -123,8 +121,6 @@ class NodeMeta(_LabelledMeta):
 class StoreMeta(_LabelledMeta):
     """Contents of ``meta.json``. ``files`` lists every file of the store but ``meta.json``
     itself."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     name: str

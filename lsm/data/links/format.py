@@ -14,11 +14,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from lsm.core.versioned_json import read_versioned
 from lsm.data import format as layout
-from lsm.data.format import FileMeta
+from lsm.data.format import FileMeta, MetaPart
 from lsm.graph.types import EdgeType
 
 SCHEMA_VERSION = 1
@@ -29,10 +29,8 @@ MessageRule = Literal["train", "earlier", "all"]
 validation, when testing; all: every edge."""
 
 
-class LinksMeta(BaseModel):
+class LinksMeta(MetaPart):
     """``meta.json`` of splits of edges. ``files`` lists every file but ``meta.json`` itself."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["links"] = "links"

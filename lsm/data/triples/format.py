@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from lsm.core.versioned_json import read_versioned
 from lsm.data import format as layout
-from lsm.data.format import FileMeta
+from lsm.data.format import FileMeta, MetaPart
 
 SCHEMA_VERSION = 1
 ENTITIES = "entities.tsv"
@@ -27,10 +27,8 @@ _COMMAND = "lsm data convert triples"
 REMEDY = f"convert the data again with `{_COMMAND}`"
 
 
-class TripleCounts(BaseModel):
+class TripleCounts(MetaPart):
     """Oddities of the source, counted."""
-
-    model_config = ConfigDict(extra="forbid")
 
     triples: int = Field(default=0, ge=0)
     """Triples of the source, duplicates included."""
@@ -47,10 +45,8 @@ class TripleCounts(BaseModel):
     relations_not_in_train: int = Field(default=0, ge=0)
 
 
-class TripleMeta(BaseModel):
+class TripleMeta(MetaPart):
     """``meta.json`` of a store of triples."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["triples"] = "triples"

@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lsm.core.versioned_json import read_versioned
 from lsm.data import format as layout
-from lsm.data.format import FileMeta, NodeMeta, StoreMeta
+from lsm.data.format import FileMeta, MetaPart, NodeMeta, StoreMeta
 from lsm.graph.types import EDGE, NODE, EdgeType, EdgeTypes, NodeSpace
 
 _MOST_NAME_BYTES = 255  # of a file's name on Linux
 
 
-class EdgeMeta(BaseModel):
+class EdgeMeta(MetaPart):
     """The edges of one type."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: str
     relation: str
@@ -37,11 +35,9 @@ class EdgeMeta(BaseModel):
         return self.source, self.relation, self.destination
 
 
-class TypedMeta(BaseModel):
+class TypedMeta(MetaPart):
     """Contents of ``meta.json``. ``files`` lists every file of the store but ``meta.json``
     itself."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_version: int = layout.SCHEMA_VERSION
     kind: Literal["typed"] = "typed"
