@@ -19,15 +19,18 @@ from rich.progress import (
 )
 
 
-def _bars(enabled: bool | None, *columns: ProgressColumn) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        *columns,
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not (sys.stderr.isatty() if enabled is None else enabled),
-    )
+class _Bars(Progress):
+    """Bars on standard error, with ``columns``; ``enabled=None``: if it is a terminal."""
+
+    def __init__(self, enabled: bool | None, *columns: ProgressColumn) -> None:
+        super().__init__(
+            TextColumn("{task.description:<22}"),
+            BarColumn(),
+            *columns,
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not (sys.stderr.isatty() if enabled is None else enabled),
+        )
 
 
 @contextmanager
@@ -38,25 +41,18 @@ def counting(
 
     ``total=None``: not known. ``enabled=None`` shows the bar if standard error is a terminal.
     """
-    with _bars(enabled, MofNCompleteColumn()) as bar:
+    with _Bars(enabled, MofNCompleteColumn()) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count: bar.advance(task, count)
 
 
-class ByteProgress:
+class ByteProgress(_Bars):
     """Context manager; ``enabled=None`` shows bars if stderr is a terminal."""
 
     def __init__(self, enabled: bool | None = None) -> None:
-        self._progress = _bars(enabled, DownloadColumn(binary_units=True), TransferSpeedColumn())
-
-    def __enter__(self) -> ByteProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._progress.stop()
+        super().__init__(enabled, DownloadColumn(binary_units=True), TransferSpeedColumn())
 
     def task(self, description: str, total_bytes: int) -> Callable[[int], None]:
         """Adds a bar. Returns the function that advances it by a number of bytes."""
-        task = self._progress.add_task(description, total=total_bytes)
-        return lambda num_bytes: self._progress.advance(task, num_bytes)
+        task = self.add_task(description, total=total_bytes)
+        return lambda num_bytes: self.advance(task, num_bytes)
