@@ -99,14 +99,8 @@ def ablate(
     _check_choice("--hash", hash, ("stride", "mix64"))
     for name in axes["victims"]:
         _check_choice("--victim", name, ("none", "queues", "pool"))
-    settings = {
-        "ways": ways,
-        "update_period": update_period,
-        "near_fraction": near_fraction,
-        "mode": mode,
-        "hash": hash,
-        "seed": seed,
-    }
+    names = ("ways", "update_period", "near_fraction", "mode", "hash", "seed")
+    settings = {name: context.params[name] for name in names}
     records = _run_trace(trace, axes, settings, victim_rows, jobs, out, progress)
     _finish(records, json_path, out)
 
