@@ -75,7 +75,7 @@ def sample_trace(
 
     def requested(seeds: SeedBatch) -> np.ndarray:
         ids = sampler.sample(seeds.nodes, seeds.name).ids.numpy()
-        return traced.requested(ids) if store.is_typed else ids.copy()
+        return ids[traced.mask(ids)]
 
     lists = []
     with counting("sampling", total, progress) as advance, ThreadPoolExecutor(threads) as executor:

@@ -51,12 +51,8 @@ class TracedTypes:
         ranges = [(space.offsets[name], space.offsets[name] + space.counts[name]) for name in sizes]
         return cls(input_type or _seeds_type(store, split), sorted(ranges))
 
-    def requested(self, ids: np.ndarray) -> np.ndarray:
-        """Those of ``ids`` ([n] int64) whose rows are requested, in their order."""
-        return ids[self.mask(ids)]
-
     def mask(self, ids: np.ndarray) -> np.ndarray:
-        """True for ids whose rows are requested: [n] bool."""
+        """True for those of ``ids`` ([n] int64) whose rows are requested: [n] bool."""
         return np.logical_or.reduce([(begin <= ids) & (ids < end) for begin, end in self.ranges])
 
 
