@@ -149,6 +149,8 @@ class _Inference:
         done = state.start(self._facts(plan))
         if self._world.is_main:
             last = max((n for n in range(len(plan.steps)) if done.is_sealed(n)), default=-1)
+            for step in plan.steps[: last + 1]:
+                self._free(step)
             try:
                 self._create_files(plan, last)
             except OSError:
@@ -162,9 +164,12 @@ class _Inference:
                 continue
             todo = done.todo(number, step.stage.num_units)
             self._run(step, todo, partial(state.add, number))
-            self._end(step)
+            for file in step.written:
+                file.sync()
+            collectives.barrier(self._world)
             if self._world.is_main:
-                state.seal(number)
+                state.seal(number)  # before the rows are removed that it would be made of again
+                self._free(step)
         return self._finish(plan, state.total().num_bad_rows)
 
     def _run(self, step: Step, todo: np.ndarray, finish: Any) -> None:
@@ -184,14 +189,10 @@ class _Inference:
             native.check_mapped(topology.indptr)
             native.check_mapped(topology.indices)
 
-    def _end(self, step: Step) -> None:
-        """Makes the rows durable, and removes those that nothing needs any more."""
-        for file in step.written:
-            file.sync()
-        collectives.barrier(self._world)
-        if self._world.is_main:
-            for file in step.freed:
-                file.path.unlink(missing_ok=True)
+    def _free(self, step: Step) -> None:
+        """Removes the rows that nothing needs after ``step``."""
+        for file in step.freed:
+            file.path.unlink(missing_ok=True)
 
     def _create_files(self, plan: Plan, last_sealed: int) -> None:
         """Makes the files that the rest of the stages write, if the disk has room for them."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lsm.core.atomic_file import write_bytes_atomic
+from lsm.core.atomic_file import sync_directory, write_bytes_atomic
 from lsm.distributed import collectives
 from lsm.distributed.environment import World
 from lsm.run.kernel_kills import count_kills
@@ -78,8 +78,15 @@ class State:
         self._append(self._path, np.array([[stage, first, end, num_bad_rows]], dtype=np.int64))
 
     def seal(self, stage: int) -> None:
-        """Records that a stage is done and durable. Rank 0 calls it, once all ranks are done."""
+        """Records that a stage is done and durable. Rank 0 calls it, once all ranks are done. The
+        record is durable, too."""
         self.add(stage, _SEALED, _SEALED, 0)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_directory(self._work)
 
     def total(self) -> Done:
         """The progress of all ranks. A collective."""

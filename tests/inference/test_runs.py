@@ -1,9 +1,11 @@
 """Runs of `lsm train` in use: with types, from the command line, after a kill, over ranks."""
 
+import itertools
 import json
 import re
 import shutil
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,6 +250,34 @@ def test_a_killed_inference_continues_to_the_same_rows(run, route, tmp_path, req
     for name in ("embeddings", "scores", "predictions"):
         assert written(tmp_path / "killed", name) == written(tmp_path / "whole", name)
     assert not (tmp_path / "killed" / ".work").exists()
+
+
+def test_an_inference_that_ends_as_it_removes_rows_continues(trained, tmp_path, monkeypatch):
+    """Several times, at each second removal."""
+    remove, ends, count = Path.unlink, [], itertools.count()
+
+    def unlink(self, missing_ok=False):
+        is_new = self.suffix == ".rows" and self.exists() and self.name not in ends
+        if is_new and next(count) % 2:
+            ends.append(self.name)
+            raise KeyboardInterrupt
+        remove(self, missing_ok)
+
+    options = {"route": "intervals", "progress": False}
+    lsm.predict(trained, None, tmp_path / "whole", **options)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink)
+        for _ in range(9):
+            try:
+                lsm.predict(trained, None, tmp_path / "out", **options)
+                break
+            except KeyboardInterrupt:
+                continue
+    assert ends
+    names = [sorted(path.name for path in (tmp_path / out).iterdir()) for out in ("whole", "out")]
+    assert names[0] == names[1]
+    for name in ("embeddings", "scores", "predictions"):
+        assert written(tmp_path / "out", name) == written(tmp_path / "whole", name)
 
 
 def test_another_job_does_not_continue_it(trained, tmp_path):
