@@ -191,14 +191,29 @@ def run(
     distinct = list(dict.fromkeys(each.simplified() for each in combinations))
     configs = planner_configs(distinct)
     _warn_of_surprises(trace, distinct)
-    inputs = _Inputs(trace, distinct)
+    scores = None if trace.static_score is None else torch.from_numpy(trace.static_score)
+    batches = {
+        (mode, hash): [
+            trace.owner_batches(rank, hash, shared=mode == "shared")
+            for rank in range(trace.num_ranks)
+        ]
+        for mode, hash in {(each.mode, each.hash) for each in distinct}
+    }
+    constant = {key: _constant_ids(trace, *key) for key in set(map(_constant_key, distinct))}
     totals = {each: np.zeros((2, len(_COUNTED)), np.int64) for each in distinct}
     tasks = [(each, rank) for each in distinct for rank in range(trace.num_ranks)]
     executor = ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0)))
     try:
         with counting("simulating", len(tasks), progress) as advance:
             futures = {
-                executor.submit(_simulate, inputs, each, configs[each], rank): each
+                executor.submit(
+                    _simulate,
+                    each,
+                    configs[each],
+                    batches[each.mode, each.hash][rank],
+                    constant[_constant_key(each)],
+                    scores,
+                ): each
                 for each, rank in tasks
             }
             for future in as_completed(futures):
@@ -208,32 +223,6 @@ def run(
         # After Ctrl-C or an error, running simulations may take further minutes.
         executor.shutdown(wait=False, cancel_futures=True)
     return [_record(trace, each, totals[each.simplified()]) for each in combinations]
-
-
-class _Inputs:
-    """Inputs that simulations of one trace share: made before they start, read by all threads."""
-
-    def __init__(self, trace: Trace, combinations: Sequence[Combination]) -> None:
-        self.scores = None
-        if trace.static_score is not None:
-            self.scores = torch.from_numpy(trace.static_score)
-        self._batches = {
-            (mode, hash): [
-                trace.owner_batches(rank, hash, shared=mode == "shared")
-                for rank in range(trace.num_ranks)
-            ]
-            for mode, hash in {(each.mode, each.hash) for each in combinations}
-        }
-        self._constant_ids = {
-            key: _constant_ids(trace, *key)
-            for key in {_constant_key(each) for each in combinations}
-        }
-
-    def batches(self, combination: Combination, rank: int) -> list[torch.Tensor]:
-        return self._batches[combination.mode, combination.hash][rank]
-
-    def constant_ids(self, combination: Combination) -> torch.Tensor | None:
-        return self._constant_ids[_constant_key(combination)]
 
 
 def _constant_key(combination: Combination) -> tuple[int, str, int]:
@@ -264,10 +253,13 @@ def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> Non
 
 
 def _simulate(
-    inputs: _Inputs, combination: Combination, config: planner.PlannerConfig | None, rank: int
+    combination: Combination,
+    config: planner.PlannerConfig | None,
+    batches: list[torch.Tensor],
+    constant_ids: torch.Tensor | None,
+    scores: torch.Tensor | None,
 ) -> np.ndarray:
     """Counts of one rank's cache, whole trace and second half: [2, len(_COUNTED)] int64."""
-    batches, constant_ids = inputs.batches(combination, rank), inputs.constant_ids(combination)
     if config is None:
         counters = [
             dict.fromkeys(_COUNTED, 0) | {"requests": len(ids), "misses": len(ids)}
@@ -277,8 +269,8 @@ def _simulate(
         counters = planner.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
     else:
         ranks_by_score = combination.policy in SCORED or combination.victim == "pool"
-        scores = inputs.scores if ranks_by_score else None
-        counters = planner.simulate(batches, config, scores=scores, constant_ids=constant_ids)
+        known = scores if ranks_by_score else None
+        counters = planner.simulate(batches, config, scores=known, constant_ids=constant_ids)
     counts = np.array([[step[name] for name in _COUNTED] for step in counters], np.int64)
     return np.stack([counts.sum(0), counts[len(counts) // 2 :].sum(0)])
 
