@@ -35,6 +35,15 @@ def half_written(folder: Path, name: str) -> list[Path]:
     return list(folder.glob(f".{name}.*.tmp"))
 
 
+def remove_left(folder: Path, name: str) -> None:
+    """Deletes the half_written() files whose process is none of this machine now. Only where no
+    other machine writes such files."""
+    for path in half_written(folder, name):
+        process = path.name.split(".")[-2]
+        if process.isdigit() and not Path("/proc", process).exists():
+            path.unlink(missing_ok=True)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """As replacing(), of a file that a user named. A link or a pipe, such as /dev/stdout, is

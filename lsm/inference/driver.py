@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lsm import native
 from lsm.core import host_memory
 from lsm.core.allocator import returning_freed_memory
-from lsm.core.atomic_file import write_bytes_atomic
+from lsm.core.atomic_file import remove_left, write_bytes_atomic
 from lsm.core.progress import counting
 from lsm.core.units import format_bytes
 from lsm.data.graph_store import GraphStore
@@ -270,6 +270,7 @@ class _Inference:
                 outputs.move(folder)
                 if outputs.selection is not None:
                     np.save(folder / "nodes.npy", outputs.selection.numpy())
+            remove_left(self._out, SUMMARY)
             write_bytes_atomic(self._out / SUMMARY, (json.dumps(summary, indent=1) + "\n").encode())
             shutil.rmtree(self._out / WORK)
             if num_bad_rows:

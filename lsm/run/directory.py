@@ -11,6 +11,7 @@ import socket
 import time
 from pathlib import Path
 
+from lsm.core.atomic_file import remove_left
 from lsm.data.format import META
 from lsm.run.position import Position
 
@@ -27,8 +28,9 @@ class RunDirectory:
     """Holds ``path`` for this process until close(); rank 0 of a job does.
 
     The lock is flock() on a file inside. The kernel releases it when the process ends, even when it
-    is killed. Raises RuntimeError, which names host and process of the holder, if the lock is held,
-    and ValueError for the directory of a store.
+    is killed. Files that a killed process left half written are removed. Raises RuntimeError, which
+    names host and process of the holder, if the lock is held, and ValueError for the directory of a
+    store.
     """
 
     def __init__(self, path: Path, key: str = "run.dir") -> None:
@@ -83,7 +85,8 @@ class RunDirectory:
                 f"{self._key}",
             ) from None
         try:
-            self._lock(descriptor)
+            if self._lock(descriptor):
+                remove_left(self.path, "*")
             holder = {"host": socket.gethostname(), "pid": os.getpid()}
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
@@ -92,12 +95,13 @@ class RunDirectory:
             raise
         return descriptor
 
-    def _lock(self, descriptor: int) -> None:
+    def _lock(self, descriptor: int) -> bool:
+        """Returns False on a file system without locks."""
         deadline = time.monotonic() + _PATIENCE_SECS
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                return True
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RuntimeError(
@@ -115,7 +119,7 @@ class RunDirectory:
                     self.path,
                     error.strerror,
                 )
-                return
+                return False
             time.sleep(_POLL_SECS)
 
 

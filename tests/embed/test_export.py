@@ -1,6 +1,7 @@
 """Exported embeddings: each format read back, names kept, nothing half-written, bounded memory."""
 
 import json
+import os
 import struct
 import subprocess
 
@@ -140,6 +141,18 @@ def test_files_are_replaced_only_if_forced(run, tmp_path):
     (tmp_path / "entities.npy").write_bytes(b"")
     export(open_run(path), tmp_path, "npy", force=True)
     assert np.load(tmp_path / "entities.npy").shape == (12, 8)
+
+
+def test_files_of_a_killed_export_are_removed(run, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("entities.npy", "relations.tsv", "embeddings.safetensors"):
+        (out / f".{name}.999999999.tmp").write_bytes(b"half")
+    others = [out / f".entities.npy.{os.getppid()}.tmp", out / ".others.npy.999999999.tmp"]
+    for path in others:
+        path.write_bytes(b"of others")
+    files = export(open_run(run[0]), out, "npy", force=True)
+    assert sorted(out.iterdir()) == sorted([*files, *others])
 
 
 def test_another_format_is_refused(run, tmp_path):

@@ -116,6 +116,17 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, impatient):
     RunDirectory(tmp_path).close()
 
 
+def test_files_that_a_killed_run_left_half_written_are_removed(tmp_path):
+    """But for those of a process that is there: it may write them."""
+    left = tmp_path / ".model.pt.999999999.tmp"
+    held = tmp_path / f".run.json.{os.getpid()}.tmp"
+    other = tmp_path / ".my.notes.tmp"
+    for path in (left, held, other):
+        path.write_bytes(b"half")
+    RunDirectory(tmp_path).close()
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / ".lock", held, other])
+
+
 def test_a_holder_that_ends_soon_is_waited_for(tmp_path, monkeypatch):
     first = RunDirectory(tmp_path)
     monkeypatch.setattr(run_directory.time, "sleep", lambda _: first.close())

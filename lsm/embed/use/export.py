@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from lsm.core.atomic_file import replacing, sync_directory
+from lsm.core.atomic_file import remove_left, replacing, sync_directory
 from lsm.core.progress import counting
 from lsm.data.names import escaped, write_names
 from lsm.data.sink import FileSink, no_room
@@ -75,6 +75,8 @@ def export(
         raise FileExistsError(f"{out}: exists; choose another --out or pass --force")
     tables = list(_tables(run, with_names=not ids))
     out.mkdir(parents=True, exist_ok=True)
+    for name in (*(table.name for table in tables), "embeddings"):
+        remove_left(out, f"{name}.*")  # which a killed export may have made as large as these
     needed, free = sum(table.num_bytes for table in tables), shutil.disk_usage(out).free
     if form in ("npy", "safetensors") and needed > free:
         raise no_room(errno.ENOSPC, out, needed, free)
