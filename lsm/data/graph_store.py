@@ -10,8 +10,9 @@ import logging
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -47,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 _FREE_SPACE = "free some space there"
+# Longest wait for another process that stores a score.
+_LOCK_SECS = 60.0
+_POLL_SECS = 0.05
 
 
 class GraphStore:
@@ -458,11 +462,24 @@ class GraphStore:
 
 @contextmanager
 def _one_writer(path: Path) -> Iterator[None]:
-    """A lock on the store at ``path`` against other processes of this machine."""
+    """A lock on the store at ``path`` against other processes of this machine. Raises TimeoutError
+    if one of them holds it for long."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    deadline = time.monotonic() + _LOCK_SECS
     try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"{path}: another process has been storing a score for {_LOCK_SECS:g} s; "
+                        "if it is suspended, continue or end it (`lslocks` lists it), and try again"
+                    ) from None
+                time.sleep(_POLL_SECS)
+            except OSError:  # a file system without locks
+                break
         yield
     finally:
         os.close(descriptor)

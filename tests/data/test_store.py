@@ -1,6 +1,7 @@
 """GraphStore reads a store that was written by hand; the writer leaves it whole or absent."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -12,7 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm.cache.scores import compute_score
+from lsm.cache.scores import compute_score, stored_score
+from lsm.data import graph_store
 from lsm.data import sink as sink_module
 from lsm.data.format import FeatureMeta, StoreMeta, feature_file_bytes
 from lsm.data.graph_store import GraphStore
@@ -163,6 +165,28 @@ def test_save_score_is_seen_by_the_next_open(store_path):
         listed = again.meta.files["scores/in_degree.npy"]
         assert listed.sha256 == hashlib.sha256(content).hexdigest()
     assert [file.name for file in (store_path / "scores").iterdir()] == ["in_degree.npy"]
+
+
+def test_a_process_that_stores_a_score_is_waited_for_in_bounded_time(
+    store_path, monkeypatch, caplog
+):
+    """As one that was suspended. A training goes on without storing."""
+    monkeypatch.setattr(graph_store, "_LOCK_SECS", 0.2)
+    store = GraphStore.open(store_path)
+    holder = os.open(store_path, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(
+            TimeoutError, match=r"another process has been storing a score for 0\.2"
+        ):
+            store.save_score("in_degree", torch.zeros(4))
+        assert stored_score(store, "in_degree").tolist() == [2.0, 0.0, 0.0, 1.0]
+        assert "score in_degree is computed, but not stored" in caplog.text
+        assert store.scores == []
+    finally:
+        os.close(holder)
+    store.save_score("in_degree", torch.zeros(4))
+    assert store.scores == ["in_degree"]
 
 
 @pytest.mark.parametrize("score", [torch.zeros(3), torch.zeros(4, dtype=torch.float64)])
