@@ -75,6 +75,7 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
             store=job.store.path,
             position=job.position,
             num_iterations=trainer.num_iterations,
+            num_before=trainer.num_before,
             in_words=_in_words,
             step_scalars=STEP_SCALARS,
         ) as records:
@@ -125,6 +126,10 @@ class EmbedTrainer:
         self._bytes_before = (job.position.bytes_read, job.position.bytes_written)
         self._best = job.best  # on rank 0
         self.loss_remedy = job.edges.loss_remedy
+        earlier = map(job.itinerary.epoch, range(self.position.epoch))
+        self.num_before = sum(
+            map(self._count, earlier)
+        )  # in other orders an epoch has more or less
         steps = self._steps
         self._step = steps[min(self._place_in(steps)[0], len(steps) - 1)]
 
@@ -138,7 +143,10 @@ class EmbedTrainer:
     @property
     def num_iterations(self) -> int:
         """Iterations of the current epoch."""
-        return sum(map(self.job.batches.count, self._steps))
+        return self._count(self._steps)
+
+    def _count(self, steps: Sequence[Step]) -> int:
+        return sum(map(self.job.batches.count, steps))
 
     @property
     def is_between_steps(self) -> bool:

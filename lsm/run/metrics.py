@@ -128,20 +128,23 @@ class Metrics:
         main: bool,
         epochs: int,
         iterations: int,
+        iterations_before: int | None = None,
         position: tuple[int, int],
         step_scalars: Sequence[str],
         in_words: Callable[[dict[str, Any]], str],
         settings: Mapping[str, Any],
         note: Callable[[str], None] | None = None,
     ) -> None:
-        """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from,
-        both counted from 0. ``step_scalars``: of a step's record, for the loggers. ``in_words``: of
-        an epoch's record, all but the loss and the time. ``settings``: of the run, for the loggers.
-        ``note``: takes each printed line."""
+        """``iterations``: of the epoch. ``iterations_before``: of all epochs before it; None: each
+        has as many. ``position``: (epoch, iteration) that training starts from, both counted from
+        0. ``step_scalars``: of a step's record, for the loggers. ``in_words``: of an epoch's
+        record, all but the loss and the time. ``settings``: of the run, for the loggers. ``note``:
+        takes each printed line."""
         self._step_scalars, self._in_words = step_scalars, in_words
         self._note = note
         self._log_every = config.log_every
-        self._iterations = iterations
+        self._iterations, self._in_epoch = iterations, position[1]
+        self._before = position[0] * iterations if iterations_before is None else iterations_before
         self._epochs = epochs
         self._console = Console(file=sys.stderr, highlight=False)
         self._main = main
@@ -192,6 +195,7 @@ class Metrics:
     def begin(self, what: str, total: int, completed: int = 0) -> None:
         """Starts a progress bar for ``total`` iterations of ``what``."""
         self._rows, self._misses = 0, 0
+        self._iterations = total
         if self._bar is not None:
             self._bar.start()
             self._task = self._bar.add_task(what, total=total, completed=completed, note="")
@@ -214,12 +218,12 @@ class Metrics:
         if self._lines is not None:
             self._lines.write({"kind": "step", **record})
         self.advance(f"loss {record['loss']:.4f}{self._hits_so_far(record)}")
-        done = record["iteration"] + 1
+        self._in_epoch = done = record["iteration"] + 1
         if done % self._log_every and done != self._iterations:
             return
         if self._lines is not None:
             self._lines.flush()
-        at = (record["epoch"] - 1) * self._iterations + record["iteration"]
+        at = self._before + record["iteration"]
         for each in self._loggers.values():
             each.add("step", at, {name: record[name] for name in self._step_scalars})
 
@@ -233,6 +237,7 @@ class Metrics:
         for each in self._loggers.values():
             each.add("epoch", record["epoch"], dict(_scalars(record)))
             each.flush()
+        self._before, self._in_epoch = self._before + self._in_epoch, 0
         self.say(
             f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"{self._in_words(record)}{record['seconds']:.2f} s"
@@ -268,8 +273,7 @@ class Metrics:
 
     def _logged(self, position: tuple[int, int]) -> LoggedRun:
         epoch, iteration = position
-        done = epoch * self._iterations + iteration
-        return LoggedRun(self._directory, epoch, done, self._settings)
+        return LoggedRun(self._directory, epoch, self._before + iteration, self._settings)
 
     def _close_files(self) -> None:
         loggers, self._loggers = self._loggers, {}

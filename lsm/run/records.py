@@ -56,6 +56,7 @@ def open_records(
     store_digest: str | None = None,
     position: Position,
     num_iterations: int,
+    num_before: int | None = None,
     in_words: Callable[[dict[str, Any]], str],
     step_scalars: Sequence[str],
     directory: RunDirectory | None = None,
@@ -70,7 +71,8 @@ def open_records(
         store: The store, for the user.
         store_digest: Of its contents; None: not known.
         position: The start of training.
-        num_iterations: Iterations of an epoch.
+        num_iterations: Iterations of the epoch that training starts in.
+        num_before: Iterations of all epochs before it; None: each has as many.
         in_words: An epoch's record, all but the loss and the time, for the user.
         step_scalars: Names of a step's record, for the loggers.
         directory: The lock of ``path``, on the rank that has it, if the directory can be created
@@ -94,6 +96,7 @@ def open_records(
             main=world.is_main,
             epochs=config.train.epochs,
             iterations=num_iterations,
+            iterations_before=num_before,
             position=(position.epoch, position.iteration),
             step_scalars=step_scalars,
             in_words=in_words,
