@@ -100,7 +100,14 @@ class State:
         if not path.exists():
             write_bytes_atomic(path, json.dumps({"job": content, "boot": boot}).encode())
             return self._read()
-        saved = json.loads(path.read_bytes())
+        try:
+            saved = json.loads(path.read_bytes())
+            saved["job"].keys(), saved["boot"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                f"--out: {path} is damaged ({error}); remove {self._work} to start the inference "
+                "afresh"
+            ) from None
         differing = sorted(
             key
             for key in saved["job"].keys() | content.keys()

@@ -280,6 +280,18 @@ def test_an_inference_that_ends_as_it_removes_rows_continues(trained, tmp_path, 
         assert written(tmp_path / "out", name) == written(tmp_path / "whole", name)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"{}", b'{"job": 1, "boot": 2}'])
+def test_a_damaged_state_is_named_with_the_remedy(trained, tmp_path, content):
+    work = tmp_path / "out" / ".work"
+    work.mkdir(parents=True)
+    (work / "state.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"--out: .*state\.json is damaged .*; remove .*\.work to"):
+        lsm.predict(trained, None, tmp_path / "out", progress=False)
+    shutil.rmtree(work)
+    lsm.predict(trained, None, tmp_path / "out", progress=False)
+    assert not work.exists()
+
+
 def test_another_job_does_not_continue_it(trained, tmp_path):
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
