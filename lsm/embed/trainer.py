@@ -127,9 +127,8 @@ class EmbedTrainer:
         self._best = job.best  # on rank 0
         self.loss_remedy = job.edges.loss_remedy
         earlier = map(job.itinerary.epoch, range(self.position.epoch))
-        self.num_before = sum(
-            map(self._count, earlier)
-        )  # in other orders an epoch has more or less
+        # Loaded in other orders, partitions make more or fewer batches.
+        self.num_before = sum(job.batches.count(step) for steps in earlier for step in steps)
         steps = self._steps
         self._step = steps[min(self._place_in(steps)[0], len(steps) - 1)]
 
@@ -143,10 +142,7 @@ class EmbedTrainer:
     @property
     def num_iterations(self) -> int:
         """Iterations of the current epoch."""
-        return self._count(self._steps)
-
-    def _count(self, steps: Sequence[Step]) -> int:
-        return sum(map(self.job.batches.count, steps))
+        return sum(map(self.job.batches.count, self._steps))
 
     @property
     def is_between_steps(self) -> bool:
