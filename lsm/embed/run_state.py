@@ -7,6 +7,7 @@ A killed run's later writes lie in other slots and other files.
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ class RunState(BaseModel, extra="forbid"):
     relations: RelationsState | None
     best: KeptTables | None = None
     """Of the best validation, if it is kept."""
+    crc32: int | None = None
+    """Checksum of the file, which begins with it, without it. Earlier versions have none."""
 
     @property
     def kept(self) -> KeptTables:
@@ -82,13 +85,16 @@ class RunState(BaseModel, extra="forbid"):
 
 def load_state(run_dir: Path) -> RunState:
     """The state in ``run_dir``. FileNotFoundError without one, ValueError for a damaged one."""
-    state = read_versioned(run_dir / STATE_NAME, RunState, SCHEMA_VERSION, _REMEDY)
+    path = run_dir / STATE_NAME
+    state = read_versioned(path, RunState, SCHEMA_VERSION, _REMEDY)
+    if state.crc32 is not None and path.read_bytes() != _with_checksum(path.read_bytes()):
+        raise ValueError(f"{path}: damaged: its checksum differs; {_REMEDY}")
     table, slots = state.table, set(range(state.table.num_slots))
     counts = {len(table.starts) - 1, len(table.slots), len(table.checksums)}
     counts |= {len(state.kept.slots), len(state.kept.checksums)}
     is_named = slots.issuperset(table.slots) and slots.issuperset(state.kept.slots)
     if len(counts) > 1 or not is_named or table.dim > table.width:
-        raise ValueError(f"{run_dir / STATE_NAME}: it contradicts itself; {_REMEDY}")
+        raise ValueError(f"{path}: it contradicts itself; {_REMEDY}")
     return state
 
 
@@ -109,12 +115,19 @@ def save_state(
     if is_best:
         last = state.model_copy(update={"best": None})
         state = state.model_copy(update={"best": last.kept})
-    write_bytes_atomic(run_dir / STATE_NAME, (state.model_dump_json() + "\n").encode())
+    content = state.model_dump_json(exclude={"crc32"}) + "\n"
+    write_bytes_atomic(run_dir / STATE_NAME, _with_checksum(content.encode()))
     files = {table.file for table in (named, state.kept.relations) if table is not None}
     for path in [*run_dir.glob("relations-*.bin"), *_half_written(run_dir)]:
         if path.name not in files:
             path.unlink(missing_ok=True)
     return state
+
+
+def _with_checksum(content: bytes) -> bytes:
+    """A state as JSON that begins with the checksum of the rest, in place of one that it has."""
+    rest = re.sub(rb'^\{"crc32":\d+,', b"{", content)
+    return b'{"crc32":%d,' % zlib.crc32(rest) + rest[1:]
 
 
 def load_relations(run_dir: Path, named: RelationsState | None, width: int) -> Tensor | None:

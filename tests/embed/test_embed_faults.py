@@ -9,7 +9,7 @@ import pytest
 
 from lsm import native
 from lsm.data.synth import synthesize
-from lsm.embed import open_run
+from lsm.embed import open_run, run_state
 from lsm.embed.run_state import STATE_NAME
 from lsm.embed.table.reader import DamagedError
 from lsm.embed.trainer import train
@@ -164,6 +164,20 @@ def test_a_damaged_checkpoint_is_one_line(store, tmp_path, monkeypatch, capsys):
     os.truncate(partitions, partitions.stat().st_size - 4096)
     assert lsm(monkeypatch, "embed", "train", "base", *more) == 1
     assert f"{partitions}: expected" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_no_flipped_bit_of_a_state_is_read_as_another_state(store, tmp_path):
+    train(config(store, tmp_path, *SIX_PARTITIONS, "train.epochs=1"))
+    state = tmp_path / STATE_NAME
+    content = state.read_bytes()
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << at % 8
+        state.write_bytes(damaged)
+        with pytest.raises(ValueError, match=STATE_NAME):
+            run_state.load_state(tmp_path)
+    state.write_bytes(content)
+    assert run_state.load_state(tmp_path).table.slots
 
 
 def test_a_store_of_another_kind_is_one_line(store, tmp_path, monkeypatch, capsys):
