@@ -115,8 +115,8 @@ def save_state(
     if is_best:
         last = state.model_copy(update={"best": None})
         state = state.model_copy(update={"best": last.kept})
-    content = state.model_dump_json(exclude={"crc32"}) + "\n"
-    write_bytes_atomic(run_dir / STATE_NAME, _with_checksum(content.encode()))
+    text = state.model_dump_json(exclude={"crc32"}) + "\n"
+    write_bytes_atomic(run_dir / STATE_NAME, _with_checksum(text.encode()))
     files = {table.file for table in (named, state.kept.relations) if table is not None}
     for path in [*run_dir.glob("relations-*.bin"), *_half_written(run_dir)]:
         if path.name not in files:
