@@ -109,7 +109,8 @@ int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges) {
   int64_t v = 0;
   while (static_cast<uint64_t>(indptr[v + 1] - indptr[v]) < UINT32_MAX) ++v;
   throw ArgumentError(concat("indptr: expected degrees in [0, 2^32 - 1), node ", v, " has ",
-                             indptr[v + 1] - indptr[v]));
+                             indptr[v + 1] - indptr[v],
+                             "; check the topology with `lsm data verify`"));
 }
 
 std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
