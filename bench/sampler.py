@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 
-from common import BATCH_SIZE, FANOUTS, numbers, parser, publish, spread
-from lsm import reference
+from common import BATCH_SIZE, BENCH, FANOUTS, numbers, parser, publish, spread
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
@@ -89,6 +89,9 @@ def main() -> None:
     sampler = NeighborSampler(graph, fanouts, num_threads=options.threads_per_batch)
     batches = seed_batches(len(graph.indptr) - 1, options)
     if options.check:
+        sys.path.append(str(BENCH.parent / "tests"))
+        import reference
+
         for i, seeds in enumerate(batches[:2]):
             sampled = sampler.sample(seeds, BatchName(iteration=i))
             reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)

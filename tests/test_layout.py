@@ -170,7 +170,7 @@ FLOORS = {
     "ablation": 12,
     "cli": 13,
 }
-APART = {"__init__", "__main__", "reference"}  # the face, which imports lazily, and the tests' own
+APART = {"__init__", "__main__"}  # the face, which imports lazily
 
 
 def room_of(module: str) -> str:
@@ -333,7 +333,7 @@ def python_tests() -> list[Path]:
 def test_tests_lie_in_the_rooms_of_the_package():
     rooms = {path.name for path in (ROOT / "lsm").iterdir() if (path / "__init__.py").exists()}
     folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in python_tests()}
-    assert folders - OTHER_TESTS - {"."} == rooms - {"reference"}
+    assert folders - OTHER_TESTS - {"."} == rooms
     of_all_rooms = {path.name for path in python_tests() if path.parent == ROOT / "tests"}
     assert of_all_rooms == {"test_layout.py", "test_prose.py"}
 

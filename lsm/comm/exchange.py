@@ -3,7 +3,7 @@
 Requests go to the owners a window of iterations ahead. Each owner merges its requests, in rank
 order, into one list without repeats. It writes the rows from its cache to their places in the
 requesters' batches in shared memory, or into messages, which requesters unpack by the inverse
-permutation. ``lsm.reference.comm`` does the same with plain collectives.
+permutation. ``tests/reference/comm.py`` does the same with plain collectives.
 
 We differ from LSM-GNN, section 4.1: there is no global barrier. A rank waits only for the messages
 that it needs. Ids and rows travel on separate streams, so that ids pass while rows are awaited.

@@ -8,8 +8,8 @@ import pytest
 from lsm.ablation import runs
 from lsm.ablation.runs import Combination
 from lsm.cache import planner as cache
-from lsm.reference.hashing import mix64, owner
-from lsm.reference.planner import COUNTERS, ReferencePlanner
+from reference.hashing import mix64, owner
+from reference.planner import COUNTERS, ReferencePlanner
 from support.ablation import make_trace, random_trace, run_one
 
 SERVED = ("hits", "victim_hits", "static_hits", "constant_hits")
@@ -76,7 +76,7 @@ def test_lru_counts_are_those_of_a_simulation_in_a_few_lines(hash):
 
 
 def reference_counts(trace, combination, rank):
-    """Counters of every iteration by the plain planner of ``lsm.reference``."""
+    """Counters of every iteration by the plain planner of ``reference``."""
     batches = trace.owner_batches(rank, combination.hash, combination.mode == "shared")
     planner = ReferencePlanner(
         combination.planner_config(), scores=trace.static_score, trace=batches

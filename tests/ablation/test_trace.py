@@ -10,10 +10,10 @@ from lsm.comm.owners import owners
 from lsm.data.graph_store import GraphStore
 from lsm.data.synth import synthesize
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.reference import unique_relabel
-from lsm.reference.hashing import owner
 from lsm.sampler.options import Sampling
 from lsm.storage.options import StorageOptions
+from reference import unique_relabel
+from reference.hashing import owner
 from support.command import lsm
 from support.shared_sets import make_typed_store
 

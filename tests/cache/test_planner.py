@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lsm.cache import planner as cache
 from lsm.cache.planner import Planner, PlannerConfig, simulate, simulate_optimal
-from lsm.reference.planner import ReferencePlanner
+from reference.planner import ReferencePlanner
 from support.optimal_cache import optimal_hits
 from support.planner_golden import BATCHES, GOLDEN_MISSES, NUM_LINES, SCORES, WAYS, WINDOW
 from support.planner_traces import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm.reference.hashing import mix64
-from lsm.reference.planner import ReferencePlanner
+from reference.hashing import mix64
+from reference.planner import ReferencePlanner
 from support.optimal_cache import exhaustive_hits, optimal_hits
 from support.planner_golden import (
     BATCHES,

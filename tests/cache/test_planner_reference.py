@@ -7,8 +7,8 @@ line is a way. The comments say why.
 import numpy as np
 import pytest
 
-from lsm.reference.hashing import mix64, philox4x32
-from lsm.reference.planner import ReferencePlanner
+from reference.hashing import mix64, philox4x32
+from reference.planner import ReferencePlanner
 from support.planner_traces import config, describe, follow, plans
 
 

@@ -4,8 +4,8 @@ sets, the victim buffer. Written as in test_planner_reference.py."""
 import numpy as np
 import pytest
 
-from lsm.reference.hashing import mix64
-from lsm.reference.planner import ReferencePlanner
+from reference.hashing import mix64
+from reference.planner import ReferencePlanner
 from support.planner_traces import config, follow, plans
 
 

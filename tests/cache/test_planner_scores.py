@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lsm.cache.planner import Planner, PlannerConfig
 from lsm.cache.planner_trial import TrialPlanner
-from lsm.reference.planner import ReferencePlanner
+from reference.planner import ReferencePlanner
 from support.native_plans import assert_same_moves
 from support.planner_traces import (
     ARRAYS,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm import reference
+import reference
 from lsm.cache import scores
 from lsm.graph.types import EDGE, NODE, NodeSpace
 from lsm.sampler.name import BatchName

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm.distributed.watchdog import PeerError
-from lsm.reference.hashing import owner as reference_owner
+from reference.hashing import owner as reference_owner
 from support.comm_ranks import deliver
 from support.request_lists import KINDS, NUM_NODES, features, lists
 
@@ -20,7 +20,7 @@ def exchange_case(context, size, transport, owner, dim, dtype, kinds):
     from lsm.comm.open import open_exchange
     from lsm.comm.owners import OwnerMap
     from lsm.comm.request import RowFormat
-    from lsm.reference import comm as reference
+    from reference import comm as reference
 
     group = context.group(size, transport=transport, owner=owner, chunk_bytes=4096)
     if group is None:

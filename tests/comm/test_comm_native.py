@@ -13,8 +13,8 @@ import torch
 from lsm import native
 from lsm.comm.owners import OwnerMap, owners
 from lsm.comm.request_lists import merge_lists
-from lsm.reference import comm as reference
-from lsm.reference.hashing import mix64, owner
+from reference import comm as reference
+from reference.hashing import mix64, owner
 
 NUM_NODES = 40_000
 

@@ -23,9 +23,9 @@ from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.loader.prepared import IdsAlone
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.reference.hashing import mix64
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
+from reference.hashing import mix64
 from support.cached_features import (
     NUM_NODES,
     ROW_BYTES,

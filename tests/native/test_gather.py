@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm import native, reference
+import reference
+from lsm import native
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm import native, reference
+import reference
+from lsm import native
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import random_graph

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lsm import Sampling, native, reference
-from lsm.reference import labor
+import reference
+from lsm import Sampling, native
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
+from reference import labor
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 
 # One test in a thousand would fail by chance if the seeds were not fixed.

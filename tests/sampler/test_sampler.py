@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from lsm import reference
+import reference
 from lsm.graph import Topology
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler

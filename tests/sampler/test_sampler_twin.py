@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm import native, reference
+import reference
+from lsm import native
 from lsm.graph import Topology
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
-from lsm.reference.typed import check_typed_sample
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
+from reference.typed import check_typed_sample
 from support.graphs import SAMPLED_FIELDS, from_edges, random_graph
 from support.typed_topologies import with_values
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from lsm import native
 from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
-from lsm.reference.typed import check_typed_sample
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
+from reference.typed import check_typed_sample
 from support.graphs import assert_same, from_edges
 from support.typed_topologies import EDGE_TYPES, random_typed_graph, with_values
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lsm.reference.hashing import mix64
-from lsm.reference.planner import ReferencePlanner, Source
+from reference.hashing import mix64
+from reference.planner import ReferencePlanner, Source
 
 # Every policy, spelled out: a list of the code under test would shrink with it.
 POLICIES = (

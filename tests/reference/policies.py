@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from lsm.reference.hashing import mix64, philox4x32
+from reference.hashing import mix64, philox4x32
 
 if TYPE_CHECKING:
-    from lsm.reference.planner import ReferencePlanner
+    from reference.planner import ReferencePlanner
 
 # A key part above every iteration.
 NEVER = 2**62

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lsm.reference.planner import ReferencePlanner as ReferencePlanner
+from reference.planner import ReferencePlanner as ReferencePlanner
 
 
 def unique_relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

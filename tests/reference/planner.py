@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from lsm.reference.hashing import mix64
-from lsm.reference.policies import POLICIES, RankingPolicy
-from lsm.reference.victim import VictimBuffer
+from reference.hashing import mix64
+from reference.policies import POLICIES, RankingPolicy
+from reference.victim import VictimBuffer
 
 
 class Source(IntEnum):
