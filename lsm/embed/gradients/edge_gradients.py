@@ -11,7 +11,7 @@ from lsm import native
 from lsm.embed.gradients.losses import replace_by_gradients
 from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.gradients.regularizer import add_penalty
-from lsm.embed.models.kernels import ScoredRows, on_host, takes
+from lsm.embed.models.kernels import ScoredRows, on_host, takes, views
 from lsm.embed.options import EmbedOptions
 from lsm.embed.sides import Side, sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
@@ -206,9 +206,8 @@ class _Batch:
         queries."""
         entities, targets, operator = rows.entities, rows.targets, self._model.operator.functor
         assert operator is not None
-        edges = (
-            *(operator, rows.inverse, entities.embeddings),
-            *(rows.relation, targets.embeddings),
+        edges = views(
+            operator, rows.inverse, entities.embeddings, rows.relation, targets.embeddings
         )
         query = self._workspace.allocate(
             "queries", len(entities.ids), self._options.dim, entities.embeddings

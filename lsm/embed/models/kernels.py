@@ -23,11 +23,15 @@ class ScoredRows(NamedTuple):
 
 
 def on_host(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a native ``kernel`` of the host with tensors that :func:`takes` accepts and with
-    :func:`pool`; returns its result. The kernel gets NumPy views, which enter native code in 1 us;
-    tensors of torch take 10 us."""
-    views = (each.numpy() if isinstance(each, Tensor) else each for each in arguments)
-    return kernel(*views, pool())
+    """Calls a native ``kernel`` of the host with :func:`views` and :func:`pool`; returns its
+    result."""
+    return kernel(*views(*arguments), pool())
+
+
+def views(*arguments: Any) -> list[Any]:
+    """``arguments``, with a NumPy view in place of each tensor, which :func:`takes` accepts. A view
+    enters native code in 1 us, a tensor in 10 us."""
+    return [each.numpy() if isinstance(each, Tensor) else each for each in arguments]
 
 
 def place(tensor: Tensor) -> dict[str, Any]:
