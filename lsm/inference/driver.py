@@ -70,15 +70,28 @@ def infer(
     if options.format == "parquet":
         check_installed()
     check_out(out)
-    if isinstance(model, nn.Module):
-        model.eval()
     threads = options.num_threads or cores_per_rank(world)
-    with torch.inference_mode(), workers(threads) as pool:
+    with _evaluating(model), torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
         with job.telling_memory(), returning_freed_memory(job.free_bytes // _IDLE_SHARE // threads):
             plan = job.plan(pool, threads)
             with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
                 return job.run(plan)
+
+
+@contextmanager
+def _evaluating(model: Model) -> Iterator[None]:
+    """A context in which ``model`` is in evaluation mode, if it is a module."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    training = [each for each in model.modules() if each.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for each in training:
+            each.training = True
 
 
 def enough_bytes(

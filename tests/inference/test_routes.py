@@ -1,5 +1,6 @@
 """The rows of all nodes equal those of PyG on the whole graph, bit for bit at every memory."""
 
+import copy
 import itertools
 import re
 
@@ -101,6 +102,23 @@ def test_intervals_give_the_rows_of_the_whole_graph(name, data, store, tmp_path,
             _, again = run(made, store, out, num_threads=1, memory_bytes=num_bytes)
         for key, rows in found.items():
             assert rows.tobytes() == again[key].tobytes(), key
+
+
+@pytest.mark.parametrize("options", [{}, {"memory_bytes": 1000}])
+def test_a_model_in_training_predicts_without_dropout_and_goes_on(data, store, tmp_path, options):
+    """Also after an error. Parts that a user has frozen stay so."""
+    torch.manual_seed(0)
+    made = GraphSAGE(DIM, 16, 2, CLASSES, dropout=0.5, norm="batchnorm").train()
+    made.norms[0].eval()
+    before = [each.training for each in made.modules()]
+    if options:
+        with pytest.raises(ValueError, match="memory"):
+            run(made, store, tmp_path / "out", **options)
+    else:
+        _, found = run(made, store, tmp_path / "out")
+        expected = full(copy.deepcopy(made).eval(), data)
+        close(found["scores"], expected)
+    assert [each.training for each in made.modules()] == before
 
 
 def test_memory_decides_how_often_rows_stream_by(data, store, tmp_path, monkeypatch):
