@@ -54,14 +54,21 @@ def block_edges(width: int, most: int) -> int:
 
 def block_bounds(topologies: list[Topology], num_nodes: int, size: int) -> Tensor:
     """The first node of each block, and ``num_nodes``: [blocks + 1] int64. A block has about
-    ``size`` edges and destinations together, and more only by the edges of its first node."""
+    ``size`` edges and destinations together, and more only by the edges of its first node. Raises
+    ValueError for a damaged topology."""
     found, before = [torch.zeros(1, dtype=torch.int64)], 0
     last = -1
     for first in range(0, num_nodes, _NODES_AT_ONCE):
         end = min(first + _NODES_AT_ONCE, num_nodes)
         cost = torch.ones(end - first, dtype=torch.int64)
         for each in topologies:
-            cost += each.indptr[first : end + 1].diff()
+            degrees = each.indptr[first : end + 1].diff()
+            if int(degrees.min()) < 0:
+                raise ValueError(
+                    f"indptr: expected degrees of 0 or more, node {first + int(degrees.argmin())} "
+                    f"has {int(degrees.min())}; check the topology with `lsm data verify`"
+                )
+            cost += degrees
         total = cost.cumsum(0) + before
         # A node belongs to the block in which its last edge would lie.
         block = (total - 1) // size

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -102,6 +103,17 @@ def test_intervals_give_the_rows_of_the_whole_graph(name, data, store, tmp_path,
             _, again = run(made, store, out, num_threads=1, memory_bytes=num_bytes)
         for key, rows in found.items():
             assert rows.tobytes() == again[key].tobytes(), key
+
+
+@pytest.mark.parametrize("route", ["auto", "intervals", "gather"])
+@pytest.mark.parametrize("bad", [-(10**12), 10**12])
+def test_a_damaged_topology_is_told(data, store, tmp_path, route, bad):
+    damaged = shutil.copytree(store.path, tmp_path / "store")
+    indptr = np.load(damaged / "topology" / "indptr.npy", mmap_mode="r+")
+    indptr[300] = bad
+    indptr.flush()
+    with pytest.raises(ValueError, match=r"indptr: expected .* `lsm data verify`"):
+        run(model("sage"), lsm.GraphStore.open(damaged), tmp_path / "out", route=route)
 
 
 @pytest.mark.parametrize("options", [{}, {"memory_bytes": 1000}])
