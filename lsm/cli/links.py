@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from lsm.cli.arguments import Store
+
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text not in known:
+            raise typer.BadParameter(f"expected {', '.join(known)}, got {text!r}")
+        return text
+
+    return check
 
 
 def split_links_command(
@@ -32,16 +42,18 @@ def split_links_command(
     order: Annotated[
         str,
         typer.Option(
+            callback=_one_of("auto", "random", "time"),
             help="time: the latest edges are for testing; random: drawn; auto: time if edges have "
-            "times."
+            "times.",
         ),
     ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Seed of random.")] = 0,
     message_edges: Annotated[
         str,
         typer.Option(
+            callback=_one_of("train", "earlier", "all"),
             help="Edges in the graph that is sampled. train: none of validation or test; earlier: "
-            "those of validation when testing; all: every edge."
+            "those of validation when testing; all: every edge.",
         ),
     ] = "train",
     given: Annotated[

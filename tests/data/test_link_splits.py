@@ -265,4 +265,7 @@ def test_the_command_writes_splits(store, capsys):
     assert "g.links: node,to,node, train" in found.output
     info = runner.invoke(app, ["data", "info", "--json", f"{store.path}.links"])
     assert json.loads(info.output)["splits"]["test"] > 100
-    assert runner.invoke(app, ["data", "split-links", str(store.path), "--order", "x"]).exit_code
+    for option in ("--order", "--message-edges"):
+        wrong = runner.invoke(app, ["data", "split-links", str(store.path), option, "x"])
+        assert wrong.exit_code == 2
+        assert option in wrong.output
