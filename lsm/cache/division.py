@@ -20,7 +20,7 @@ class Share:
     """The memory that a cache takes of a budget."""
 
     options: CacheOptions
-    """With a number for each ``auto``."""
+    """With a number for each ``auto`` but that of ``ways``."""
     terms: Terms
     window_bytes: int
     """Upper bound of the window's memory."""

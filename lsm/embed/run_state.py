@@ -87,7 +87,8 @@ def load_state(run_dir: Path) -> RunState:
     """The state in ``run_dir``. FileNotFoundError without one, ValueError for a damaged one."""
     path = run_dir / STATE_NAME
     state = read_versioned(path, RunState, SCHEMA_VERSION, _REMEDY)
-    if state.crc32 is not None and path.read_bytes() != _with_checksum(path.read_bytes()):
+    content = path.read_bytes()
+    if state.crc32 is not None and content != _with_checksum(content):
         raise ValueError(f"{path}: damaged: its checksum differs; {_REMEDY}")
     table, slots = state.table, set(range(state.table.num_slots))
     counts = {len(table.starts) - 1, len(table.slots), len(table.checksums)}
