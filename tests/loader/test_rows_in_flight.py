@@ -1,12 +1,13 @@
-"""The room for rows that are requested ahead: which ones count as ready, and how often they are
-asked."""
+"""The room for rows that are requested ahead: which ones count as ready, how often they are asked,
+and how many are completed."""
 
 import random
+import threading
 from types import SimpleNamespace
 
 import pytest
 
-from lsm.loader.rows_in_flight import RowsInFlight, RunAhead
+from lsm.loader.rows_in_flight import ClosedError, RowsInFlight, RunAhead
 from lsm.storage.read_ahead import Decision
 
 
@@ -76,3 +77,47 @@ def test_rows_that_have_arrived_are_asked_no_more():
     flight.take()
     flight.await_room(1)
     assert [each.looks for each in rows] == [10, 11, 1, 11]
+
+
+def test_each_batch_that_is_taken_lets_one_more_be_completed():
+    """Beyond those that the source completes ahead."""
+    ahead, total = 2, 5
+    flight = flight_of(Decisions(), completed_ahead=ahead)
+    completed, ends = threading.Semaphore(0), []
+
+    def complete_all():
+        try:
+            while True:
+                flight.await_completion()
+                completed.release()
+        except ClosedError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=complete_all, daemon=True)
+    thread.start()
+    for _ in range(total):
+        flight.add(Arrivals(1))
+    for _ in range(ahead):
+        assert completed.acquire(timeout=30)
+    for _ in range(total - ahead):
+        assert not completed.acquire(timeout=0.2)
+        flight.take()
+        assert completed.acquire(timeout=30)
+    assert not completed.acquire(timeout=0.2)
+    flight.close()
+    thread.join(timeout=30)
+    assert len(ends) == 1
+
+
+def test_the_drive_is_kept_busy_while_rows_wait_for_room():
+    """Only if the policy counts accesses in flight."""
+    for accesses, expected in ((0, []), (7, [7, 7])):
+        decisions = iter([Decision.WAIT_FOR_TRAINING, Decision.WAIT_FOR_DRIVE, Decision.START])
+        told = []
+        reads = SimpleNamespace(outstanding_reads=3, keep_busy=lambda n, told=told: told.append(n))
+        source = SimpleNamespace(reads=reads, completed_ahead=0)
+        read_ahead = SimpleNamespace(
+            accesses=accesses, decide=lambda *_, decisions=decisions: next(decisions)
+        )
+        RowsInFlight(source, RunAhead(read_ahead, staging_bytes=1000)).await_room(7)
+        assert told == expected
