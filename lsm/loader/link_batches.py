@@ -51,7 +51,9 @@ class LinkBatches(NodeBatches):
         self, seeds: Any, graph: SampledGraph, x: Rows | None, stats: dict[str, float]
     ) -> Batch:
         """As NodeBatches.make(). A subgraph has the number of its link."""
-        num_links = len(seeds.input_id)
+        num_links, batch = len(seeds.input_id), graph.batch
+        if batch is not None:  # of links, then of negatives, on each side
+            batch = batch % max(1, len(seeds.links.sources)) % max(1, num_links)
         types = graph.types
         counts = (
             {each: sum(types.num_sampled_edges[each]) for each in self._edge_types}
@@ -68,6 +70,6 @@ class LinkBatches(NodeBatches):
             iteration=seeds.name.iteration,
             stats=stats,
             store_values=self._values,
-            batch=None if graph.batch is None else graph.batch % max(1, num_links),
+            batch=batch,
             links=seeds.links,
         )
