@@ -30,10 +30,11 @@ _SHOWN = 60
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 scalars (``1e-3`` is a number, ``on`` is text); a repeated key is an error."""
+    """YAML 1.2 scalars (``1e-3`` is a number, ``010`` is ten, ``on`` and ``1:30`` are text); a
+    repeated key is an error."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (overrides an attribute of the base class)
-        first: [entry for entry in entries if not entry[0].endswith((":bool", ":float"))]
+        first: [entry for entry in entries if not entry[0].endswith((":bool", ":float", ":int"))]
         for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -46,10 +47,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_INT = "tag:yaml.org,2002:int"
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")
+    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver(
+    _INT, re.compile(r"[-+]?([0-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"), list("-+0123456789")
 )
 _Loader.add_implicit_resolver(*FLOATS)
+_Loader.add_constructor(
+    _INT, lambda _, node: int(node.value, 0 if re.search("[bx]", node.value) else 10)
+)
 
 
 def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Config:

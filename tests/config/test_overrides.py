@@ -54,6 +54,31 @@ def test_other_keys_are_yaml():
     assert load_config("base", ["loader.prefetch=auto"]).loader.prefetch == "auto"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("010", 10), ("008", 8), ("1_000", 1000), ("0x1F", 31), ("0b11", 3), ("+5", 5)],
+)
+def test_integers_are_decimal_unless_they_say_so(text, value):
+    assert load_config("base", [f"train.seed={text}"]).train.seed == value
+    assert load_config("base", [f"memory.bytes={text}"]).memory.bytes == value
+
+
+@pytest.mark.parametrize("text", ["1:30", "0o17", "1_", "0x", "12 nodes"])
+def test_texts_with_digits_are_no_integers(text):
+    with pytest.raises(ValueError, match=r"^train\.epochs: "):
+        load_config("base", [f"train.epochs={text}"])
+
+
+@pytest.mark.parametrize("text", ["true-names", "false positives", "Trueish"])
+def test_text_may_begin_like_true_or_false(tmp_path, text):
+    path = tmp_path / "named.yaml"
+    path.write_text(f"data: {{path: {text}}}\n")
+    assert load_config(path).data.path == text
+    assert load_config("base", [OWN, f"model.args.act={text}"]).model.args == {"act": text}
+    with pytest.raises(ValueError, match=rf"^train\.compile: expected true or false, got '{text}'"):
+        load_config("base", [f"train.compile={text}"])
+
+
 @pytest.mark.parametrize("text", ["[" * DEPTH, "{a: " * DEPTH])
 def test_a_deeply_nested_override_is_one_clear_error(text):
     with pytest.raises(ValueError, match=r"^train\.epochs: .{,80} is not a YAML value") as caught:
