@@ -99,6 +99,15 @@ def pyg_batch(
     return loader(batch)
 
 
+def assert_same_links(ours, theirs, amount):
+    """assert_same_data() of links with ``amount`` negatives for each. PyG gives destinations the
+    numbers of other links in ``batch`` unless negatives are a multiple of the links."""
+    if amount % 1:
+        for one, other in zip(ours.stores, theirs.stores, strict=True):
+            assert (one.pop("batch", None) is None) == (other.pop("batch", None) is None)
+    assert_same_data(ours, theirs)
+
+
 def assert_same_data(ours, theirs):
     """Equal stores, fields, dtypes and values."""
     assert ours.num_nodes == theirs.num_nodes
