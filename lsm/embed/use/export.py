@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -74,15 +74,18 @@ def export(
     if out.exists() and not (out.is_dir() and (force or not any(out.iterdir()))):
         raise FileExistsError(f"{out}: exists; choose another --out or pass --force")
     tables = list(_tables(run, with_names=not ids))
-    out.mkdir(parents=True, exist_ok=True)
-    for name in (*(table.name for table in tables), "embeddings"):
-        remove_left(out, f"{name}.*")  # which a killed export may have made as large as these
-    needed, free = sum(table.num_bytes for table in tables), shutil.disk_usage(out).free
-    if form in ("npy", "safetensors") and needed > free:
-        raise no_room(errno.ENOSPC, out, needed, free)
     paths: list[Path] = []
     num_rows = sum(table.num_rows for table in tables)
-    with counting("embeddings", num_rows, progress) as advance, ExitStack() as parts:
+    with (
+        _directory(out),
+        counting("embeddings", num_rows, progress) as advance,
+        ExitStack() as parts,
+    ):
+        for name in (*(table.name for table in tables), "embeddings"):
+            remove_left(out, f"{name}.*")  # which a killed export may have made as large as these
+        needed, free = sum(table.num_bytes for table in tables), shutil.disk_usage(out).free
+        if form in ("npy", "safetensors") and needed > free:
+            raise no_room(errno.ENOSPC, out, needed, free)
 
         def open_part(name: str) -> FileSink:
             """A new file, which gets its name once all are complete."""
@@ -97,6 +100,20 @@ def export(
         run.run.require_unchanged()
     sync_directory(out)
     return paths
+
+
+@contextmanager
+def _directory(out: Path) -> Iterator[None]:
+    """Makes the directory ``out``, if it is missing; an error removes it again."""
+    is_new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # files of others
+                out.rmdir()
+        raise
 
 
 def _tables(run: Embeddings, *, with_names: bool) -> Iterator[Table]:
