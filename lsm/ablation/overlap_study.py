@@ -29,6 +29,7 @@ from lsm.core import record
 from lsm.core.figures import require_matplotlib
 from lsm.core.progress import counting
 from lsm.data.feature_files import FeatureFiles
+from lsm.data.graph_store import GraphStore
 from lsm.features.open import open_features
 from lsm.storage.disk_profile import DiskProfile, save_profile
 from lsm.storage.measure import Source, open_blocks, scratch_file
@@ -57,25 +58,26 @@ def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[d
     batches.png."""
     if config.plot.enabled:
         require_matplotlib("set plot.enabled=false")
-    settings = config.accumulator
-    traces = _request_lists(config, progress)
+    settings, store = config.accumulator, open_or_make(config.graph, progress=progress)
+    require_one_type(store, "accumulator.enabled")
+    traces = _request_lists(config, store, progress)
     Path(settings.directory).mkdir(parents=True, exist_ok=True)
-    num_bytes = config.graph.nodes * settings.row_bytes
+    num_bytes = store.num_nodes * settings.row_bytes
     with scratch_file(Path(settings.directory), -(-num_bytes // 4096) * 4096) as path:
         source = Source.of(path)
         profile = measure_profile(source, settings.engine, settings.seconds, settings.repeats)
         overlap = _overlap(source, profile, settings, progress)
-        files = FeatureFiles((path,), config.graph.nodes, settings.row_bytes, torch.uint8)
+        files = FeatureFiles((path,), store.num_nodes, settings.row_bytes, torch.uint8)
         batches = _batches(files, profile, settings, traces, progress)
     _write(config, profile, overlap, batches)
     return [*overlap, *batches]
 
 
-def _request_lists(config: AblationConfig, progress: bool | None) -> dict[int, list[torch.Tensor]]:
+def _request_lists(
+    config: AblationConfig, store: GraphStore, progress: bool | None
+) -> dict[int, list[torch.Tensor]]:
     """Request lists by batch size, with iterations for ``rows`` rows."""
-    settings, store = config.accumulator, open_or_make(config.graph, progress=progress)
-    require_one_type(store, "accumulator.enabled")
-    traces = {}
+    settings, traces = config.accumulator, {}
     for batch_size in settings.batch_sizes:
         guess = batch_size
         for fanout in reversed(config.trace.num_neighbors):

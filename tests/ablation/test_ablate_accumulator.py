@@ -9,6 +9,7 @@ from lsm.ablation.config import AblationConfig
 from lsm.ablation.overlap_study import run_study
 from lsm.config.load import find_config, load_tree
 from lsm.storage.disk_profile import load_profile
+from support.training import make_store
 
 SMALL = (
     "graph.nodes=3000",
@@ -47,3 +48,13 @@ def test_study(tmp_path, plotted):
         assert (out / f"{name}.png").exists() == (plotted == "true")
     assert str(tmp_path) not in (out / "study.json").read_text()
     assert list((tmp_path / "disk").iterdir()) == []  # the test file is gone
+
+
+def test_a_store_of_any_other_size(tmp_path):
+    """Its nodes count, and not graph.nodes, by which a missing store is made."""
+    paths = [f"graph.path={make_store(tmp_path / 'store')}", f"output={tmp_path}/out"]
+    paths += [f"accumulator.directory={tmp_path}", "plot.enabled=false"]
+    few = ["graph.nodes=100", "accumulator.rows=200", "accumulator.batch_sizes=[2]"]
+    changes = [*SMALL, *few, "accumulator.accesses=[1]", *paths]
+    config = load_tree(AblationConfig, find_config("accumulator", "ablation"), changes)
+    assert len(run_study(config, progress=False)) == 1 + 8
