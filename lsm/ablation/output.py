@@ -34,13 +34,13 @@ def held(config: AblationConfig) -> Iterator[None]:
     same study are replaced, as a line of the log says."""
     folder = Path(config.output)
     with RunDirectory(folder, key="output"):
-        before = _sections(_stored(folder))
-        now = _sections(config.model_dump(mode="json"))
+        stored, now = _stored(folder), _sections(config.model_dump(mode="json"))
+        before = _sections(stored)
         other = [name for name in before if before[name] != now[name]]
-        if other:
+        if other or "trace_file" in stored:
+            of = f"a study with other {', '.join(other)}" if other else "a trace"
             raise ValueError(
-                f"output: {folder} holds the results of a study with other {', '.join(other)}; "
-                "choose another output, or remove it"
+                f"output: {folder} holds the results of {of}; choose another output, or remove it"
             )
         _tell_of_files(folder, "output")
         yield

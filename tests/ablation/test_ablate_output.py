@@ -39,6 +39,12 @@ def test_a_study_of_another_graph_is_refused(tmp_path):
         pass
 
 
+def test_a_study_does_not_replace_results_of_a_trace(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"config": {"trace_file": str(TRACE)}}))
+    with pytest.raises(ValueError, match="holds the results of a trace"), held(study(tmp_path)):
+        pass
+
+
 def test_the_same_study_may_be_replaced(tmp_path):
     write(study(tmp_path), tmp_path)
     for config in (study(tmp_path), study(tmp_path, "graph.path=elsewhere", "plot.enabled=false")):
