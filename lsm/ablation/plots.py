@@ -153,7 +153,7 @@ def _draw_lines(
             "label": label,
         }
         if config.x in ignored(points[0]):
-            axis.plot(xs, [_value(points[0], config.y)] * len(xs), linewidth=1, **style)
+            axis.axhline(_value(points[0], config.y), linewidth=1, **style)
             continue
         points.sort(key=lambda record: record[config.x])
         axis.plot(

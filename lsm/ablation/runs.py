@@ -164,13 +164,13 @@ def planner_configs(
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     configs = {}
     for each in combinations:
-        configs[each] = each.planner_config()
         if each.planner_bytes() > available:
             raise ValueError(
                 f"lines {each.lines}, victim rows {each.victim_rows}: expected a cache that this "
                 f"machine's memory ({format_bytes(available)}) can simulate, got one that takes "
                 f"{format_bytes(each.planner_bytes())}"
             )
+        configs[each] = each.planner_config()
     return configs
 
 

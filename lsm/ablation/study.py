@@ -157,4 +157,6 @@ def write_results(
 
 def with_sizes(records: list[dict]) -> list[dict]:
     """``records`` of a trace with the size of each cache in mean request lists, for a plot."""
-    return [each | {"size": each["lines"] / each["mean_list"]} for each in records]
+    first = records[0]
+    lists_per_row = first["num_iterations"] * first["num_ranks"] / first["trace_requests"]
+    return [each | {"size": each["lines"] * lists_per_row} for each in records]

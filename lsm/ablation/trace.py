@@ -155,6 +155,8 @@ def _check_layout(trace: Trace) -> None:
             f"offsets: expected T * {trace.num_ranks} + 1 of them, one list for each of T >= 1 "
             f"iterations and {trace.num_ranks} ranks, got {len(trace.offsets)}"
         )
+    if not len(trace.ids):
+        raise ValueError("ids: expected at least one request, got none")
     if trace.offsets[0] != 0 or trace.offsets[-1] != len(trace.ids):
         raise ValueError(
             f"offsets: expected to go from 0 to the number of ids ({len(trace.ids)}), "

@@ -20,6 +20,7 @@ _OPTIONS = {
     "cache.window": "--window",
     "cache.update_period": "--update-period",
     "cache.near_fraction": "--near-fraction",
+    "cache.seed": "--seed",
     "cache.victim.mode": "--victim",
     "cache.victim.rows": "--victim-rows",
 }

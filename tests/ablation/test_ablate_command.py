@@ -65,6 +65,8 @@ def test_the_command_writes_a_record_per_combination(tmp_path, monkeypatch, caps
         (["--victim", "pool"], "--victim-rows: mode 'pool' expects at least 1 row, got 0"),
         (["--mode", "both"], "--mode: expected one of shared, independent, got 'both'"),
         (["--hash", "md5"], "--hash: expected one of stride, mix64, got 'md5'"),
+        (["--lines", f"{10**20}"], "expected a cache that this machine's memory"),
+        (["--seed", f"{10**20}"], "--seed: expected at most 18446744073709551615"),
         (["--near-fraction", "-1"], "--near-fraction: expected at least 0"),
         (["--update-period", "0"], "--update-period: expected at least 1"),
         (["--ways", "0"], "--ways: expected at least 1"),
@@ -158,9 +160,9 @@ def test_every_policy_has_the_lines_that_are_told(tmp_path, monkeypatch):
     assert lsm(monkeypatch, "ablate", *options, "--lines", "20,40,64") == 0
     records = json.loads((tmp_path / "out/records.json").read_text())
     assert [each["lines"] for each in records[:2]] == [32, 64]
-    assert [each["size"] for each in records] == [
-        each["lines"] / each["mean_list"] for each in records
-    ]
+    assert [each["size"] for each in records] == pytest.approx(
+        [each["lines"] / random_trace().mean_list for each in records]
+    )
 
 
 def test_results_of_a_study_are_not_replaced_by_those_of_a_trace(tmp_path, monkeypatch, capsys):

@@ -2,12 +2,14 @@
 
 import sys
 
+import numpy as np
 import pytest
 
-from lsm.ablation import plots
+from lsm.ablation import plots, runs, study
 from lsm.ablation.config import PlotConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import run_study
+from lsm.ablation.trace import Trace
 from lsm.cache.planner import ONLINE_POLICIES
 from lsm.core.figures import require_matplotlib
 from support.ablation import small
@@ -64,6 +66,31 @@ def test_curves_differ_where_the_colours_begin_anew(tmp_path, monkeypatch):
     plots.draw(PlotConfig(panels="none"), records, tmp_path / "plot.png")
     looks = [(each.get_color(), each.get_linestyle()) for each in drawn[0].get_lines()]
     assert len(set(looks)) == len(looks) == 12
+
+
+@pytest.mark.parametrize("sizes", [(), (10.0,)])
+def test_a_cache_that_has_no_value_on_the_x_axis_is_a_line_across(tmp_path, monkeypatch, sizes):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(plots, "finish", lambda figure, axes, *_: drawn.extend(axes))
+    records = [
+        dict(Combination(policy=policy, lines=32))
+        | {"num_nodes": 100, "size": size, "hit_ratio_2nd": hits}
+        for policy, size, hits in [("none", 1.0, 0.25), *(("lru", each, 0.5) for each in sizes)]
+    ]
+    plots.draw(PlotConfig(), records, tmp_path / "plot.png")
+    (level,) = (each for each in drawn[0].get_lines() if each.get_label() == "none")
+    ends = level.get_window_extent()
+    assert ends.x0 < ends.x1
+    assert set(level.get_ydata()) == {0.25}
+
+
+def test_sizes_are_of_the_exact_mean_list():
+    offsets = np.array([0] * 1000 + [1])
+    trace = Trace(np.array([3]), offsets, num_nodes=10, num_ranks=1)
+    records = runs.run(trace, [Combination(policy="lru", lines=32)], progress=False)
+    (record,) = study.with_sizes(records)
+    assert record["size"] == pytest.approx(32 * 1000)
 
 
 @pytest.mark.parametrize(

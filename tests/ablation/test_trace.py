@@ -165,6 +165,10 @@ def test_owners_are_those_of_the_reference():
             "static_score: expected finite values of at least 0, got nan at node 7",
         ),
         ({"offsets": None}, "offsets: missing from the trace"),
+        (
+            {"ids": np.zeros(0, np.int64), "offsets": np.zeros(5, np.int64)},
+            "ids: expected at least one request, got none",
+        ),
     ],
 )
 def test_a_bad_trace_is_refused_with_the_place_that_is_wrong(tmp_path, change, message):
