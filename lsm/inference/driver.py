@@ -128,9 +128,9 @@ class _Inference:
                 f"{options.node_type}"
             )
         process = _own_bytes()
-        self._given = (
-            options.memory_bytes or host_memory.default_bytes() // world.local_size + process
-        )
+        self._given = options.memory_bytes
+        if self._given is None:
+            self._given = host_memory.default_bytes() // world.local_size + process
         self.free_bytes, self._is_parquet = self._given - process, options.format == "parquet"
 
     @contextmanager

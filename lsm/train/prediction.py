@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from lsm.config.schema import Config
 from lsm.core.files import read_utf8
+from lsm.core.ids import as_int64, tensor_of_integers
 from lsm.core.units import parse_bytes
+from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
 from lsm.data.node_data import NodeData
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_SECS = 3600.0
 """Longest wait for a rank, whose part of a layer may take longer than that of others."""
+_NO_ID = 2**62  # for larger numbers
 
 
 def predict(
@@ -262,8 +264,8 @@ def _nodes(
     nodes: str | Path | torch.Tensor, store: GraphStore, node_type: str | None
 ) -> torch.Tensor | None:
     """The ids that ``nodes`` name; None: all."""
-    if isinstance(nodes, torch.Tensor):
-        return nodes.to(torch.int64)
+    if not isinstance(nodes, str | Path):
+        return _vector(tensor_of_integers("--nodes", nodes), "--nodes")
     data = store.nodes(node_type)
     if nodes == "all":
         return None
@@ -276,21 +278,32 @@ def _nodes(
             f"--nodes: expected {known} or a file of ids or names, got {nodes}, which is no file"
         )
     if path.suffix == ".npy":
-        ids = np.load(path)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ValueError(
-                f"--nodes: {path}: expected ids [n] of integers, got {ids.dtype} {list(ids.shape)}"
-            )
-        return torch.from_numpy(ids.astype(np.int64))
+        try:
+            with ArrayFile(path, masks=True) as file:
+                ids = torch.as_tensor(file.read_all())
+        except ValueError as error:
+            raise ValueError(f"--nodes: {error}") from None
+        return _vector(ids, f"--nodes: {path}")
     try:
         lines = [line for line in read_utf8(path).split("\n") if line.strip()]
     except ValueError as error:
         raise ValueError(f"--nodes: {error}") from None
     if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):
-        return torch.tensor([int(line) for line in lines], dtype=torch.int64)
+        return torch.tensor([min(int(line), _NO_ID) for line in lines], dtype=torch.int64)
     if not data.has_names:
         raise ValueError(f"--nodes: {path}: expected ids, as {store.path} has no names of nodes")
     try:
         return torch.tensor(data.find(lines), dtype=torch.int64)
     except ValueError as error:
         raise ValueError(f"--nodes: {path}: {error}") from None
+
+
+def _vector(ids: torch.Tensor, where: str) -> torch.Tensor:
+    """``ids`` [n] of any integer type as int64, on the host. Raises ValueError for others."""
+    vector = as_int64(ids)
+    if vector.dim() != 1 or vector.dtype != torch.int64:
+        raise ValueError(
+            f"{where}: expected ids [n] of integers, got {ids.dtype} {list(ids.shape)}; "
+            "mask.nonzero().view(-1) gives those of a mask"
+        )
+    return vector.cpu()

@@ -341,6 +341,18 @@ def bad_input(store, tmp_path):
     yield sage, {"route": "fast"}, ValueError, "--route: expected auto, intervals, gather"
     yield sage, {"nodes": "tset"}, FileNotFoundError, "which is no file"
     yield sage, {"nodes": torch.tensor([520])}, ValueError, "--nodes: expected ids from 0 to 519"
+    mask, is_no_id = torch.arange(520) < 9, r"--nodes.*: expected ids \[n\] of integers, got "
+    np.save(tmp_path / "mask.npy", mask.numpy())
+    (tmp_path / "text.npy").write_text("7")
+    (tmp_path / "large.txt").write_text(f"7\n{10**20}")
+    yield sage, {"nodes": mask}, ValueError, is_no_id + r"torch.bool \[520\]; mask.nonzero"
+    yield sage, {"nodes": tmp_path / "mask.npy"}, ValueError, is_no_id + "torch.bool"
+    yield sage, {"nodes": torch.tensor([1.5])}, ValueError, is_no_id + "torch.float32"
+    yield sage, {"nodes": torch.tensor(3)}, ValueError, is_no_id + r"torch.int64 \[\]"
+    yield sage, {"nodes": torch.ones(2, 2).long()}, ValueError, is_no_id
+    yield sage, {"nodes": tmp_path / "text.npy"}, ValueError, "--nodes: .*text.npy"
+    yield sage, {"nodes": tmp_path / "large.txt"}, ValueError, "--nodes: expected ids from 0 to 519"
+    yield sage, {"memory_bytes": 0}, ValueError, "--memory-bytes: expected at least"
     yield sage, {"memory_bytes": 1 << 20}, ValueError, "--memory-bytes: expected at least"
     yield GraphSAGE(DIM, 8, 2, 5, jk="cat"), {}, ValueError, "needs the rows of all layers at once"
     yield GraphSAGE(7, 8, 2, 5), {}, ValueError, "rows of 12 values .* model of another store"
@@ -353,10 +365,10 @@ def bad_input(store, tmp_path):
     yield one, embeddings, ValueError, "one layer has no embeddings .* --outputs scores,predictions"
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(24))
 def test_bad_input_is_named_before_anything_is_written(number, store, tmp_path):
     cases = [*bad_input(store, tmp_path)]
-    assert len(cases) == 16
+    assert len(cases) == 24
     made, options, kind, message = cases[number]
     out = options.pop("out", tmp_path / "out")
     with pytest.raises(kind, match=message):
