@@ -28,6 +28,7 @@ from lsm.nn.typed_convs import (
     RGCN,
     RSAGE,
     Relation,
+    RelationConvs,
     Relations,
     Rows,
     TypedConv,
@@ -235,4 +236,6 @@ def _conv(options: ModelOptions, inputs: TypedInputs, layer: LayerTypes) -> Type
     if options.name == "rgat":
         edge_dims = {each: inputs.edge_dims[each] for each in layer.edge_types}
         return RGAT(edge_dims, width, heads, options.dropout)
+    if not layer.edge_types:  # HGTConv needs one
+        return RelationConvs({})
     return HGT(layer.edge_types, layer.taken, width, heads)

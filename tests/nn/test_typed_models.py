@@ -248,6 +248,24 @@ def test_one_named_type_with_several_types_of_edges(tmp_path, name):
     torch.testing.assert_close(model(batch), theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_seeds_of_a_type_without_edges_into_it(tmp_path, name):
+    data = HeteroData()
+    data["user"].x, data["user"].y = torch.randn(SEEDS, 5), torch.arange(SEEDS) % CLASSES
+    data["item"].num_nodes = 3
+    data["user", "buys", "item"].edge_index = torch.tensor([[0, 1], [2, 0]])
+    store = store_of(tmp_path, data)
+    model = build(name, store, input_type="user")
+    ours = model(one_batch(store, input_nodes="user"))
+    if name == "rgcn":  # it maps the rows of a node itself, too
+        assert ours.shape == (SEEDS, CLASSES)
+        return
+    x = model.inputs["user"](data["user"].x)
+    for layer in model.layers:
+        x = layer.norms["user"](x).relu()
+    torch.testing.assert_close(ours, model.output(x), rtol=1e-4, atol=1e-5)
+
+
 def test_only_types_that_can_reach_the_seeds_have_weights(tmp_path):
     data = graph()
     data["venue"].num_nodes = 9
