@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -19,6 +20,8 @@ def as_int64(ids: torch.Tensor) -> torch.Tensor:
 def tensor_of_integers(name: str, values: Any) -> torch.Tensor:
     """``values`` as a tensor: one, an array, or a sequence of numbers. An empty one of floats, as
     an empty list is, becomes int64. Raises ValueError, with ``name``, for others."""
+    if isinstance(values, np.ndarray):
+        values = np.asarray(values, order="C")  # torch takes no negative strides, as of [::-1]
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):

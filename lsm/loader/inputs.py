@@ -87,7 +87,8 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
         if isinstance(input_nodes, tuple):
             raise ValueError("input_nodes: expected ids or a split of a graph without types")
         return only, seed_nodes(store.nodes(), input_nodes)
-    node_type, ids = input_nodes if isinstance(input_nodes, tuple) else (input_nodes, None)
+    is_pair = isinstance(input_nodes, tuple) and len(input_nodes) == 2
+    node_type, ids = input_nodes if is_pair else (input_nodes, None)
     if not isinstance(node_type, str) or node_type not in store.node_types:
         known = ", ".join(store.node_types)
         raise ValueError(

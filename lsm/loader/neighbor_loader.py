@@ -66,7 +66,7 @@ class NeighborLoader(Loader):
         input_time: Times of the seeds, one for each of ``input_nodes``, [N] int64. None: those of
             the nodes.
         weight_attr: "edge_weight": neighbours are drawn in proportion to the weights of their
-            edges. Not with ``temporal_strategy="last"``, nor with labor.
+            edges. Not with ``temporal_strategy="last"``, labor or ladies.
         as_pyg: Iterate over ``Batch.to_pyg()``: PyG's Data or HeteroData.
         as_dgl: Iterate over ``(input_nodes, output_nodes, blocks)``, as DGL's DataLoader does.
             Nodes are by type in a store with types. ``blocks`` are those of ``Batch.to_dgl()``; the

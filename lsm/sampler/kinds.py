@@ -71,6 +71,7 @@ class Ladies(Kind):
     """LADIES (Zou et al., 2019): a hop samples nodes for all of its nodes together."""
 
     needs_weights: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
     excludes_edges: ClassVar[bool] = False
 
     debias: bool = False

@@ -89,6 +89,11 @@ def test_features_open_from_a_path_and_dicts(path, store):
         ({"replace": True}, TypeError, "replace of PyG's .* without replacement"),
         ({"subgraph_type": "induced"}, TypeError, r"subgraph_type of PyG's .*\.to_undirected"),
         ({"transform": print}, TypeError, "transform of PyG's .* in your loop"),
+        (
+            {"weight_attr": "edge_weight", "sampling": "ladies"},
+            ValueError,
+            "weight_attr: expected sampling=neighbor with it, got ladies",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named(path, options, error, message):
@@ -199,6 +204,7 @@ def test_smaller_integers_are_input_nodes_too(store, dtype):
     nodes = store.split("train")
     assert same(first(store, nodes.to(dtype)), first(store, nodes))
     assert same(first(store, nodes.numpy().astype(np.int32)), first(store, nodes))
+    assert same(first(store, nodes.numpy()[::-1]), first(store, nodes.flip(0)))
     with pytest.raises(ValueError, match=r"input_nodes: expected \[N\] integers or a mask"):
         first(store, nodes.double())
 

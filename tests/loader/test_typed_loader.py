@@ -307,6 +307,7 @@ def test_a_topology_lacks_no_values_that_are_asked_for(plain, drawn_by, message)
     [
         ({"input_nodes": None}, "input_nodes: expected a node type of paper, author, topic"),
         ({"input_nodes": "train"}, "input_nodes: expected a node type"),
+        ({"input_nodes": CITES}, "input_nodes: expected a node type"),
         ({"input_nodes": ("author", "train")}, "no split"),
         ({"num_neighbors": {CITES: [2]}}, "is missing"),
         ({"time_attr": "year"}, "time_attr: expected 'time'"),
