@@ -51,6 +51,7 @@ if os.environ.get("NNODES", "1") != "1":
     except RuntimeError as error:
         sys.exit(f"error: {error}")
 
+from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main
@@ -74,6 +75,10 @@ with tempfile.TemporaryDirectory(prefix="lsm-launch-") as folder:
     except ChildFailedError as error:
         status = str(error)
         is_failed = error.get_first_failure()[1].exitcode != EXIT_STOPPED
+    except DistError as error:
+        reason = str(error).partition("\n")[0]
+        sys.exit(f"error: the machines of the job did not meet ({reason}); give all of them the "
+                 "same MASTER_ADDR, and a MASTER_PORT that is free there")
     if os.path.exists(os.environ[STOP_FILE]) and not is_failed:
         status = EXIT_STOPPED
 sys.exit(status)

@@ -1,6 +1,7 @@
 """The scripts of launch/ refuse what they cannot start, in a line."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -46,3 +47,15 @@ def test_a_machine_without_an_address_is_an_error_in_bounded_time():
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: could not join the other ranks: 'no-such-host.invalid' has no")
     assert "MASTER_ADDR" in line
+
+
+def test_a_port_in_use_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        meeting = {"NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+        result = launch("torchrun.sh", "1", "quickstart", **meeting, MASTER_PORT=port)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: the machines of the job did not meet (")
+    assert port in line
+    assert "MASTER_PORT" in line
