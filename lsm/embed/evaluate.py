@@ -61,7 +61,7 @@ class Evaluator:
         return replace(ranking, **means, num_edges=int(total))
 
     def _edges(self, split: str, most: int) -> Tensor:
-        edges = _as_tensor(self._store.edges(split))
+        edges = torch.from_numpy(self._store.checked_edges(split))
         most = min(limit or len(edges) for limit in (most, self._config.eval.edges))
         if most >= len(edges):
             return edges
@@ -82,14 +82,14 @@ class Evaluator:
             return None
         options = self._config.embed
         rows = options.relation_rows(self._store.num_relations) if options.has_relations else 0
-        splits = [_as_tensor(self._store.edges(split)) for split in SPLITS]
+        splits = [torch.from_numpy(self._store.checked_edges(split)) for split in SPLITS]
         return known_edges(options, splits, rows)
 
     @cached_property
     def _degrees(self) -> Tensor | None:
         if self._config.eval.candidates != "degree":
             return None
-        edges = self._store.edges("train")
+        edges = self._store.checked_edges("train")
         count = self._store.num_entities
         degrees = np.bincount(edges[:, 0], minlength=count)
         return torch.from_numpy(degrees + np.bincount(edges[:, -1], minlength=count))
@@ -109,7 +109,3 @@ def as_record(split: str, ranking: Ranking | None) -> dict[str, float | str | in
         return {f"{split}_{name}": None for name in _MEANS}
     values = asdict(ranking)
     return {f"{split}_{name}": values[name] for name in (*_MEANS, "num_edges")}
-
-
-def _as_tensor(edges: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.array(edges, dtype=np.int64))

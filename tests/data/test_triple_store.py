@@ -169,6 +169,33 @@ def test_damaged_files_are_refused(copy):
         list(TripleStore.open(copy).entity_names())
 
 
+@pytest.mark.parametrize("column", [0, 1, -1])
+@pytest.mark.parametrize("bad", [-1, 10**9])
+def test_ids_out_of_range_name_the_file(copy, column, bad):
+    path = copy / "edges/train.npy"
+    edges = np.load(path)
+    edges[:, column] = bad
+    np.save(path, edges)
+    opened = TripleStore.open(copy)
+    message = rf"train\.npy: expected each \w+ in \[\d+, \d+\), got {bad}; run `lsm data ver"
+    with pytest.raises(ValueError, match=message):
+        opened.checked_edges("train")
+    with pytest.raises(ValueError, match=message):
+        opened.buckets("train", 4).edges(2, 1)
+
+
+def test_edges_of_other_partitions_name_the_file(copy):
+    """Rows of other partitions would be trained in their place."""
+    path = copy / "edges/train.npy"
+    opened, edges = TripleStore.open(copy), np.load(path)
+    heads, tails = bucket_of_each(edges, opened.partition_starts(4))
+    edges[np.flatnonzero((heads == 1) & (tails == 2))[0], 0] = 0
+    np.save(path, edges)
+    np.testing.assert_array_equal(opened.checked_edges("train"), edges)
+    with pytest.raises(ValueError, match=r"train\.npy: expected each head in \[175, 350\), got 0"):
+        opened.buckets("train", 4).edges(1, 2)
+
+
 def test_another_kind_of_store_is_refused(copy, tmp_path):
     change_meta(copy, kind="graph")
     with pytest.raises(ValueError, match="expected a store of triples, got one of a graph"):

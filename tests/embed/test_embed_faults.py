@@ -4,12 +4,15 @@ is told. Other stores, damaged states: one line."""
 import errno
 import os
 import random
+import shutil
 
+import numpy as np
 import pytest
 
 from lsm import native
 from lsm.data.synth import synthesize
 from lsm.embed import open_run, run_state
+from lsm.embed.evaluate import evaluate_run
 from lsm.embed.run_state import STATE_NAME
 from lsm.embed.table.reader import DamagedError
 from lsm.embed.trainer import train
@@ -178,6 +181,25 @@ def test_no_flipped_bit_of_a_state_is_read_as_another_state(store, tmp_path):
             run_state.load_state(tmp_path)
     state.write_bytes(content)
     assert run_state.load_state(tmp_path).table.slots
+
+
+@pytest.mark.parametrize(("split", "column"), [("train", 0), ("valid", 1), ("test", 2)])
+def test_damaged_edges_name_their_file(store, tmp_path, split, column):
+    """A relation -1 was that of the last row, and a known edge of no entity was none."""
+    shutil.copytree(store, tmp_path / "store")
+    train(config(tmp_path / "store", tmp_path / "run", "train.epochs=1"))
+    path = tmp_path / "store" / f"edges/{split}.npy"
+    edges = np.load(path)
+    edges[5, column] = -1
+    np.save(path, edges)
+    message = rf"{split}\.npy: expected each (head|relation|tail) in \[0, \d+\), got -1; run `lsm"
+    run = open_run(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        run.predict([1], [0], unknown_only=True)
+    with pytest.raises(ValueError, match=message):
+        evaluate_run(run.run, "test")
+    with pytest.raises(ValueError, match=message):
+        train(config(tmp_path / "store", tmp_path / "other", "train.epochs=1"))
 
 
 def test_a_store_of_another_kind_is_one_line(store, tmp_path, monkeypatch, capsys):

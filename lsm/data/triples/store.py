@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from lsm.core.files import read_scattered
 from lsm.data.arrays import load_array
@@ -18,6 +19,9 @@ from lsm.data.triples import format as layout
 from lsm.data.triples.format import TripleMeta, read_triple_meta
 
 _DAMAGED = "run `lsm data verify` and convert again"
+
+_Bound = tuple[str, int, int]
+"""The name of a column of edges, and first and end of its ids."""
 
 
 class TripleStore:
@@ -69,6 +73,14 @@ class TripleStore:
             return np.empty(shape, self.meta.dtype)
         return np.memmap(path, self.meta.dtype, "r", offset, shape)
 
+    def checked_edges(self, split: str, rows: slice = slice(None)) -> np.ndarray:
+        """``rows`` of a split's edges, as :meth:`edges` has them: a new int64 array. Raises
+        ValueError, which names the file, for ids of no entity or relation."""
+        edges = self.edges(split)[rows].astype(np.int64)
+        entities = (0, self.num_entities)
+        _require_ids(self.path / layout.edge_file(split), edges, self._bounds(entities, entities))
+        return edges
+
     def bucket_starts(self, split: str) -> np.ndarray:
         """[parts * parts + 1] int64: bucket (i, j) of parts is edges [b[k], b[k + 1]) of ``edges``,
         k = i * parts + j. Raises ValueError for a damaged file."""
@@ -116,6 +128,11 @@ class TripleStore:
         if self.meta.num_relations:
             yield from read_names(self.path / layout.RELATIONS)
 
+    def _bounds(self, heads: tuple[int, int], tails: tuple[int, int]) -> list[_Bound]:
+        """The ids in each column of edges, given the range of heads and that of tails."""
+        relations = [("relation", 0, self.num_relations)] if self.num_relations else []
+        return [("head", *heads), *relations, ("tail", *tails)]
+
     def _first_parts(self, partitions: int) -> np.ndarray:
         parts = self.meta.parts
         if not 1 <= partitions <= parts:
@@ -150,13 +167,15 @@ class Buckets:
     def __init__(self, store: TripleStore, split: str, first_parts: np.ndarray) -> None:
         """Use ``TripleStore.buckets``."""
         self.partitions = len(first_parts) - 1
-        self._fd = os.open(store.path / layout.edge_file(split), os.O_RDONLY | os.O_CLOEXEC)
+        self._store, self._path = store, store.path / layout.edge_file(split)
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._fd)
         self._offset = store._edge_offset(split)
         self._dtype = np.dtype(store.meta.dtype)
         self._columns = store.meta.columns
         self._first_parts = first_parts
         self._part_starts = store.bucket_starts(split)
+        self._entity_starts = store.part_starts()
         self._num_parts = store.meta.parts
         sizes = np.diff(self._part_starts).reshape(self._num_parts, self._num_parts)
         for axis in (0, 1):
@@ -166,7 +185,8 @@ class Buckets:
     def edges(self, i: int, j: int) -> np.ndarray:
         """Edges from partition ``i`` to partition ``j``, a new array [n, 3] (head, relation, tail)
         or [n, 2] (head, tail), int32 or int64, in the order of the file. Reads a slice for each
-        part of ``i``. Raises IndexError for a partition out of range, OSError for the file."""
+        part of ``i``. Raises IndexError for a partition out of range, OSError for the file,
+        ValueError if it has ids of other partitions there."""
         if not (0 <= i < self.partitions and 0 <= j < self.partitions):
             raise IndexError(f"bucket ({i}, {j}): expected partitions below {self.partitions}")
         rows = np.arange(self._first_parts[i], self._first_parts[i + 1]) * self._num_parts
@@ -179,7 +199,26 @@ class Buckets:
             size = (end - begin) * row_bytes
             read_scattered(self._fd, [unread[:size]], self._offset + begin * row_bytes)
             unread = unread[size:]
+        _require_ids(self._path, out, self._store._bounds(self._entities(i), self._entities(j)))
         return out
+
+    def _entities(self, partition: int) -> tuple[int, int]:
+        first, end = self._entity_starts[self._first_parts[partition : partition + 2]].tolist()
+        return first, end
+
+
+def _require_ids(path: Path, edges: np.ndarray, bounds: list[_Bound]) -> None:
+    """Raises ValueError unless the ids of ``edges`` [n, columns] are within the ``bounds`` of their
+    columns. ``path``: their file."""
+    if not len(edges):
+        return
+    least, most = torch.from_numpy(edges).aminmax(dim=0)
+    for (name, first, end), *found in zip(bounds, least.tolist(), most.tolist(), strict=True):
+        bad = [number for number in found if not first <= number < end]
+        if bad:
+            raise ValueError(
+                f"{path}: expected each {name} in [{first}, {end}), got {bad[0]}; {_DAMAGED}"
+            )
 
 
 def _joined(begins: list[int], ends: list[int]) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,9 +124,9 @@ def _known_targets(
     entities = side.entities.unique()
     found = []
     for split in SPLITS:
-        edges = store.edges(split)
-        for first in range(0, len(edges), _KNOWN_AT_ONCE):
-            some = torch.from_numpy(edges[first : first + _KNOWN_AT_ONCE].astype(np.int64))
+        for first in range(0, store.num_edges[split], _KNOWN_AT_ONCE):
+            rows = slice(first, first + _KNOWN_AT_ONCE)
+            some = torch.from_numpy(store.checked_edges(split, rows))
             found.append(some[torch.isin(some[:, -1 if is_head else 0], entities)])
     known = known_edges(options, found, relation_rows)[is_head]
     return known.pairs(side.keys(relation_rows))
