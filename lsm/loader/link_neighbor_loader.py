@@ -54,7 +54,8 @@ class LinkNeighborLoader(Loader):
             validation and test. None: every edge of the store may be sampled.
         exclude_seed_edges: A batch samples no edge between the ends of one of its links.
         reverse_type: The type with the same edges in the other direction, which are left out, too.
-            auto: that of ``links``, or (DESTINATION, rev_RELATION, SOURCE) if there is one.
+            auto: that of ``links``, or (DESTINATION, rev_RELATION, SOURCE), or, if there is none,
+            the type of the same relation, apart from ``rev_``, from DESTINATION to SOURCE.
         neg_sampling: Negatives, as PyG's: "binary", "triplet", its NegativeSampling, or a dict of
             mode, amount, src_weight and dst_weight. A dict may also have ``kind``: uniform,
             degree (in proportion to the links of a node), joint (``amount`` destinations that all

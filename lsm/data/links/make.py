@@ -62,7 +62,8 @@ def split_links(
         out: Directory to make; None: next to the store, as ``STORE.links``.
         edge_type: The type of edges to divide; None: the only one.
         reverse_type: The type that has the same edges in the other direction. auto:
-            (DESTINATION, rev_RELATION, SOURCE), if there is one.
+            (DESTINATION, rev_RELATION, SOURCE), or else the type of the same relation, apart from
+            ``rev_``, from DESTINATION to SOURCE, if there is one.
         valid: Share of the edges for validation.
         test: Share of the edges for testing.
         order: time: the latest edges are for testing, those before them for validation; random: by
