@@ -170,6 +170,14 @@ def test_a_damaged_file_is_found(store):
     problems = verify_store(splits.path, progress=False)
     assert any("wrong checksum" in problem for problem in problems)
     assert any("edge 0 has an id that is no node" in problem for problem in problems)
+    damaged = lsm.LinkSplits.open(splits.path)
+    assert damaged.edges("train").size(1) == damaged.num_edges["train"]
+    message = r"split/test\.npy: pair 0: node 40 does not exist: expected an id in \[0, 40\); split"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            damaged.edges("test")
+    with pytest.raises(ValueError, match=message):
+        lsm.LinkNeighborLoader(store, [2], "test", links=damaged)
     file.unlink()
     with pytest.raises(FileNotFoundError, match="missing"):
         lsm.LinkSplits.open(splits.path)

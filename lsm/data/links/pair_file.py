@@ -54,7 +54,7 @@ def read_pairs(given: str | Path | Tensor, ends: Sequence[NodeData], option: str
             pairs, numbers = _of_lines(path, where, ends)
     if pairs.size(1) == 0:
         raise ValueError(f"{where}: expected at least one pair, got none")
-    bad = _first_bad(pairs, ends)
+    bad = first_bad(pairs, [end.num_nodes for end in ends])
     if bad is not None:
         place, side = bad
         unit = f"pair {place}" if numbers is None else f"line {numbers[place]}"
@@ -77,9 +77,10 @@ def _require_text(path: Path, where: str) -> None:
         )
 
 
-def _first_bad(pairs: Tensor, ends: Sequence[NodeData]) -> tuple[int, int] | None:
-    """The place of the first pair with an end that is no node, and the side of it."""
-    counts = torch.tensor([[end.num_nodes] for end in ends])
+def first_bad(pairs: Tensor, num_nodes: Sequence[int]) -> tuple[int, int] | None:
+    """The place of the first of ``pairs`` [2, n] with an end that is no node, and the side of it.
+    ``num_nodes``: those of the sources' type and of the destinations'."""
+    counts = torch.tensor(num_nodes)[:, None]
     for first in range(0, pairs.size(1), _PAIRS_AT_ONCE):
         part = pairs[:, first : first + _PAIRS_AT_ONCE]
         bad = ((part < 0) | (part >= counts)).t().nonzero()

@@ -17,6 +17,7 @@ from lsm.data.file_sizes import check_sizes
 from lsm.data.graph_store import GraphStore
 from lsm.data.links import format as links_layout
 from lsm.data.links.format import LinksMeta, MessageRule, read_links_meta
+from lsm.data.links.pair_file import first_bad
 from lsm.data.opened import opened
 from lsm.data.typed.format import edge_parts
 from lsm.graph.topology import Topology
@@ -64,6 +65,7 @@ class LinkSplits:
         """
         self.path = path
         self.meta = meta
+        self._checked: set[str] = set()
 
     @classmethod
     def open(cls, path: str | Path) -> LinkSplits:
@@ -137,7 +139,7 @@ class LinkSplits:
         return {name: self.meta.splits[name] for name in layout.SPLITS}
 
     def edges(self, split: str) -> Tensor:
-        """Returns the edges of a split.
+        """Returns the edges of a split. The first call for it reads them, to check their ids.
 
         Args:
             split: train, valid (or val), or test.
@@ -146,11 +148,20 @@ class LinkSplits:
             Sources and destinations, by their ids in their types: [2, n] int64, memory-mapped.
 
         Raises:
-            ValueError: There is no such split.
+            ValueError: There is no such split, or its file has an id that is no node's.
         """
         name = layout.split_name(split)
-        shape = (self.meta.splits[name], 2)
-        return load_array(self._path(layout.split_file(name)), "int64", shape, False).t()
+        path, shape = self._path(layout.split_file(name)), (self.meta.splits[name], 2)
+        pairs = load_array(path, "int64", shape, False).t()
+        bad = None if name in self._checked else first_bad(pairs, self.meta.num_nodes)
+        if bad is not None:
+            place, side = bad
+            raise ValueError(
+                f"{path}: pair {place}: node {int(pairs[side, place])} does not exist: expected an "
+                f"id in [0, {self.meta.num_nodes[side]}); {links_layout.REMEDY}"
+            )
+        self._checked.add(name)
+        return pairs
 
     def times(self, split: str) -> Tensor | None:
         """Returns the times of a split's edges.
