@@ -407,6 +407,21 @@ def test_bad_settings_are_named(store, tmp_path, case):
     assert not (tmp_path / "run" / "model.pt").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("indptr", 10**6), ("indptr", -1), ("indices", -1), ("indices", 10**6)]
+)
+def test_damaged_edges_of_the_store_are_no_known_links(tmp_path, name, value):
+    """The sampler takes the edges of the splits; those of the store are known links only."""
+    store = make_graph(tmp_path / "g", is_random=True)
+    path = store / "topology" / f"{name}.npy"
+    values = np.load(path)
+    values[len(values) // 2] = value
+    np.save(path, values)
+    every = (*LINKS, "links.eval_candidates=1000")
+    with pytest.raises(ValueError, match=r"g/topology: the topology is damaged: .* `lsm data ver"):
+        train(config(store, tmp_path / "run", *every))
+
+
 def test_a_run_opens_as_a_network_of_links(store, tmp_path):
     train(config(store, tmp_path, *LINKS))
     model = lsm.load_model(tmp_path)

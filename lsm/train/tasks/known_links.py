@@ -51,15 +51,22 @@ def known_topologies(store: GraphStore, splits: LinkSplits) -> list[Topology]:
 
 
 def known_edges(store: GraphStore, splits: LinkSplits, destinations: Tensor) -> KnownEdges:
-    """The known links into ``destinations`` [k] int64, ascending."""
-    topology = store.edges(splits.edge_type).topology()
+    """The known links into ``destinations`` [k] int64, ascending. Raises ValueError if the edges of
+    the store are damaged there, which the sampler, with edges of its own, does not read."""
+    edges = store.edges(splits.edge_type)
+    topology, folder = edges.topology(), edges.indptr_path.parent
+    damaged = ValueError(f"{folder}: the topology is damaged: check it with `lsm data verify`")
     first, end = topology.indptr[destinations], topology.indptr[destinations + 1]
     counts = end - first
+    if ((first < 0) | (counts < 0) | (end > edges.num_edges)).any():
+        raise damaged
     targets = torch.repeat_interleave(destinations, counts)
     before = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
     places = torch.arange(len(targets)) - before + torch.repeat_interleave(first, counts)
     sources = topology.indices[places].long()
     native.check_mapped(topology.indices)
+    if ((sources < 0) | (sources >= edges.num_sources)).any():
+        raise damaged
     given = [part[:, torch.isin(part[1], destinations)] for part in _given_pairs(splits)]
     both = torch.cat([torch.stack((sources, targets)), *given], dim=1)
     return KnownEdges(both[0], both[1])
