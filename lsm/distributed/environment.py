@@ -149,13 +149,10 @@ def _torchrun(env: Mapping[str, str]) -> Launch:
     rank, size = _integer(env, "RANK"), _integer(env, "WORLD_SIZE")
     if not 0 <= rank < size:
         raise RuntimeError(f"environment: expected 0 <= RANK < WORLD_SIZE, got {rank}, {size}")
-    world = World(
-        rank,
-        size,
-        _integer(env, "LOCAL_RANK", default=rank),
-        max(1, _integer(env, "LOCAL_WORLD_SIZE", default=size)),
-        _integer(env, "GROUP_RANK", default=0),
-    )
+    local_size = max(1, _integer(env, "LOCAL_WORLD_SIZE", default=size))
+    local_rank = _integer(env, "LOCAL_RANK", default=rank % local_size)
+    world = World(rank, size, local_rank, local_size, _integer(env, "GROUP_RANK", default=0))
+    _check_local(world, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
     attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
     return Launch(
         world,
@@ -201,6 +198,7 @@ def _slurm(env: Mapping[str, str]) -> Launch:
             f"({env[tasks_per_node]}) has {len(counts)} node(s)"
         )
     world = World(rank, size, _integer(env, "SLURM_LOCALID"), counts[node_rank], node_rank)
+    _check_local(world, "SLURM_LOCALID", tasks_per_node, num_tasks)
     job, step = _integer(env, "SLURM_JOB_ID"), _integer(env, "SLURM_STEP_ID")
     port = _SLURM_PORTS[(job * 16 + step) % len(_SLURM_PORTS)]
     return Launch(
@@ -210,6 +208,15 @@ def _slurm(env: Mapping[str, str]) -> Launch:
         _port(env, "MASTER_PORT") if "MASTER_PORT" in env else port,
         job=f"slurm-{job}.{step}-{env.get('SLURM_RESTART_COUNT', '0')}",
     )
+
+
+def _check_local(world: World, rank: str, local_size: str, size: str) -> None:
+    """Raises RuntimeError, with the names of variables, for a local rank that cannot be."""
+    if not 0 <= world.local_rank < world.local_size <= world.size:
+        raise RuntimeError(
+            f"environment: expected 0 <= {rank} < {local_size} (of this machine) <= {size}, got "
+            f"{world.local_rank}, {world.local_size}, {world.size}"
+        )
 
 
 def first_host(node_list: str) -> str:

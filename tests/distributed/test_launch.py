@@ -54,6 +54,11 @@ def test_torchrun_names_the_world():
     assert rank_in(TORCHRUN) == 5
 
 
+def test_ranks_without_a_number_on_their_machine_are_counted_from_0_there():
+    found = read_environment(changed(TORCHRUN, {"LOCAL_RANK": None, "RANK": "6"})).world
+    assert (found.local_rank, found.local_size) == (2, 4)
+
+
 def test_srun_names_the_world():
     world = World(rank=4, size=7, local_rank=1, local_size=2, node_rank=1)
     found = read_environment(SLURM)
@@ -139,6 +144,10 @@ def test_without_a_launcher_this_is_a_world_of_one(env):
         (SLURM, {"SLURM_PROCID": "7"}, "expected 0 <= SLURM_PROCID < SLURM_STEP_NUM_TASKS, got 7"),
         (SLURM, {"SLURM_NODEID": "3"}, r"SLURM_NODEID is 3, but .* has 3 node\(s\)"),
         (SLURM, {"SLURM_NODEID": "a"}, "expected an integer in SLURM_NODEID, got 'a'"),
+        (TORCHRUN, {"LOCAL_RANK": "4"}, "0 <= LOCAL_RANK < LOCAL_WORLD_SIZE .*, got 4, 4, 8"),
+        (TORCHRUN, {"LOCAL_RANK": "-1"}, "0 <= LOCAL_RANK < LOCAL_WORLD_SIZE .*, got -1, 4, 8"),
+        (TORCHRUN, {"LOCAL_WORLD_SIZE": "9"}, "<= WORLD_SIZE, got 1, 9, 8"),
+        (SLURM, {"SLURM_LOCALID": "2"}, "SLURM_LOCALID < SLURM_STEP_TASKS_PER_NODE .* got 2, 2, 7"),
     ],
 )
 def test_half_a_world_is_an_error_that_names_what_is_missing(env, changes, message):
