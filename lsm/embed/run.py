@@ -106,7 +106,8 @@ class EmbeddingRun:
         if different:
             raise ValueError(
                 f"data.path: {store.path} has {', '.join(different)}; give the store that the run "
-                "was trained on with --store, or with data.path= of `lsm embed eval`"
+                "was trained on with --store (in Python store=), or with data.path= of "
+                "`lsm embed eval`"
             )
         return store
 

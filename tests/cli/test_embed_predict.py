@@ -160,10 +160,10 @@ def test_bad_lines_are_counted_and_named(run, monkeypatch, capsys, caplog, tmp_p
         (["--head", "e 1", "--tail", "e 2", "--relation", "r0"], "--head, --tail: expected one"),
         (["--head", "E 1", "--relation", "r0"], "'E 1': expected one of the names in "),
         (["--head", "e 1", "--relation", "r9"], "'r9': expected one of the names in "),
-        (["--head", "e 1", "--relation", "r0", "-k", "0"], "-k: expected 1 to 50 entities, got 0"),
+        (["--head", "e 1", "--relation", "r0", "-k", "0"], "k: expected 1 to 50 entities, got 0"),
         (
             ["--head", "e 1", "--relation", "r0", "-k", "51"],
-            "-k: expected 1 to 50 entities, got 51",
+            "k: expected 1 to 50 entities, got 51",
         ),
         (
             ["--head", "e 1", "--relation", "0", "--ids"],

@@ -150,9 +150,9 @@ def test_neighbors_do_not_depend_on_blocks(size):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 0}, "-k: expected 1 to 499 other entities, got 0"),
-        ({"k": NUM_ENTITIES}, "-k: expected 1 to 499"),
-        ({"measure": "euclid"}, "--by: expected cosine or dot, got 'euclid'"),
+        ({"k": 0}, "k: expected 1 to 499 other entities, got 0"),
+        ({"k": NUM_ENTITIES}, "k: expected 1 to 499"),
+        ({"measure": "euclid"}, r"measure \(--by\): expected cosine or dot, got 'euclid'"),
     ],
 )
 def test_neighbors_that_cannot_be(run, options, message):
@@ -206,7 +206,7 @@ def test_the_command(run, monkeypatch, capsys):
         ("nobody",): "error: 'nobody': expected one of the names in ",
         ("x", "--ids"): "error: NAME: expected an id with --ids, got 'x'",
         ("500", "--ids"): "error: entity: expected ids below 500, got 500",
-        ("33", "--ids", "-k", "500"): "error: -k: expected 1 to 499 other entities",
+        ("33", "--ids", "-k", "500"): "error: k: expected 1 to 499 other entities",
     }.items():
         assert lsm(monkeypatch, "embed", "neighbors", path, *arguments) == 1
         assert capsys.readouterr().err.startswith(message)

@@ -197,11 +197,11 @@ def test_blocks_do_not_matter(monkeypatch, size, score_bytes):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"heads": [0], "relations": [0], "k": 0}, "-k: expected 1 to 300 entities, got 0"),
-        ({"heads": [0], "relations": [0], "k": 301}, "-k: expected 1 to 300 entities, got 301"),
-        ({"heads": [0]}, "--relation: expected one, as embed.model=complex scores relations"),
-        ({"relations": [0]}, "--head, --tail: expected one of the two, .* got none"),
-        ({"heads": [0], "tails": [1], "relations": [0]}, "--head, --tail: .* got both"),
+        ({"heads": [0], "relations": [0], "k": 0}, "k: expected 1 to 300 entities, got 0"),
+        ({"heads": [0], "relations": [0], "k": 301}, "k: expected 1 to 300 entities, got 301"),
+        ({"heads": [0]}, "relations: expected one, as embed.model=complex scores relations"),
+        ({"relations": [0]}, "heads, tails: expected one of the two, .* got none"),
+        ({"heads": [0], "tails": [1], "relations": [0]}, "heads, tails: .* got both"),
         ({"heads": [0], "relations": [3]}, "relation: expected ids below 3, got 3"),
         ({"heads": [300], "relations": [0]}, "entity: expected ids below 300, got 300"),
         ({"heads": [0, 1, 2], "relations": [0, 1]}, "one of each of 3 queries, got 2"),
@@ -226,7 +226,7 @@ def test_queries_that_cannot_be(store, tables, tmp_path, arguments, message):
         (torch.tensor([[0, -1, 1]]), {}, "relation: expected ids below 3, got -1"),
         (torch.tensor([[0, 1]]), {}, r"expected ids \[n, 3\] of integers, got .*int64 \[1, 2\]"),
         (torch.tensor([[0.0, 1, 2]]), {}, r"expected ids \[n, 3\] of integers, got .*float32"),
-        ([(0, 0, 1)], {"target": "both"}, "--target: expected tail or head, got 'both'"),
+        ([(0, 0, 1)], {"target": "both"}, "target: expected tail or head, got 'both'"),
     ],
 )
 def test_triples_that_cannot_be(store, tables, tmp_path, triples, options, message):

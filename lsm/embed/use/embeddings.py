@@ -171,9 +171,9 @@ class Embeddings:
             RuntimeError: An embedding of ``keys`` is not finite.
         """
         if measure not in MEASURES:
-            raise ValueError(f"--by: expected {' or '.join(MEASURES)}, got {measure!r}")
+            raise ValueError(f"measure (--by): expected {' or '.join(MEASURES)}, got {measure!r}")
         if not 1 <= k < self.num_entities:
-            raise ValueError(f"-k: expected 1 to {self.num_entities - 1} other entities, got {k}")
+            raise ValueError(f"k: expected 1 to {self.num_entities - 1} other entities, got {k}")
         own = self.entity_ids(keys)
         queries = self.run.rows(own)
         if not torch.isfinite(queries).all():
@@ -217,11 +217,11 @@ class Embeddings:
         given = tails if heads is None else heads
         if given is None or (heads is not None and tails is not None):
             raise ValueError(
-                "--head, --tail: expected one of the two, whose other side is predicted, got "
+                "heads, tails: expected one of the two, whose other side is predicted, got "
                 f"{'none' if given is None else 'both'}"
             )
         if not 1 <= k <= self.num_entities:
-            raise ValueError(f"-k: expected 1 to {self.num_entities} entities, got {k}")
+            raise ValueError(f"k: expected 1 to {self.num_entities} entities, got {k}")
         found = prediction.predict(
             self.run,
             torch.tensor(self.entity_ids(given), dtype=torch.int64),
@@ -251,7 +251,7 @@ class Embeddings:
             ValueError: An entity or relation is unknown, or a triple has another number of parts.
         """
         if target not in TARGETS:
-            raise ValueError(f"--target: expected {' or '.join(TARGETS)}, got {target!r}")
+            raise ValueError(f"target: expected {' or '.join(TARGETS)}, got {target!r}")
         scores = prediction.score(self.run, self._edges(triples), is_head=target == "head")
         self.run.require_unchanged()
         return scores
@@ -291,20 +291,20 @@ class Embeddings:
         if not options.has_relations:
             if relations is not None:
                 raise ValueError(
-                    f"--relation: expected none, as embed.model={options.model} has no relations, "
+                    f"relations: expected none, as embed.model={options.model} has no relations, "
                     f"got {relations!r}"
                 )
             return None
         if relations is None:
             raise ValueError(
-                f"--relation: expected one, as embed.model={options.model} scores relations"
+                f"relations: expected one, as embed.model={options.model} scores relations"
             )
         ids = torch.tensor(self.relation_ids(relations), dtype=torch.int64)
         if len(ids) == 1:
             return ids.expand(count)
         if len(ids) != count:
             raise ValueError(
-                f"--relation: expected one, or one of each of {count} queries, got {len(ids)}"
+                f"relations: expected one, or one of each of {count} queries, got {len(ids)}"
             )
         return ids
 

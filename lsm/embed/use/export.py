@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from lsm.core.arguments import option
 from lsm.core.atomic_file import remove_left, replacing, sync_directory
 from lsm.core.progress import counting
 from lsm.data.names import escaped, write_names
@@ -69,10 +70,10 @@ def export(
     RuntimeError if training has continued since the run was opened.
     """
     if form not in _WRITERS:
-        raise ValueError(f"--format: expected one of {', '.join(_WRITERS)}, got {form!r}")
+        raise ValueError(f"form (--format): expected one of {', '.join(_WRITERS)}, got {form!r}")
     out = Path(out)
     if out.exists() and not (out.is_dir() and (force or not any(out.iterdir()))):
-        raise FileExistsError(f"{out}: exists; choose another --out or pass --force")
+        raise FileExistsError(f"{out}: exists; choose another path or pass {option('force')}")
     tables = list(_tables(run, with_names=not ids))
     paths: list[Path] = []
     num_rows = sum(table.num_rows for table in tables)
