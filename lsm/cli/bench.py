@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lsm.cli.arguments import integers
+from lsm.core.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from lsm.storage.measure import Point
@@ -50,7 +54,9 @@ def storage(
             f"{_PROFILE_SECONDS:g}]"
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Measurements per setting; medians are shown.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Measurements per setting; medians are shown.")
+    ] = 3,
     fio: Annotated[bool, typer.Option("--fio", help="The same by fio, side by side.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Also write a record to this file.")
@@ -61,21 +67,24 @@ def storage(
     With --profile: latency, IOPS by depth and cost by size of the disk, in a form that training
     reads. --blocks, --depths and --fio have no effect then.
     """
+    if seconds is not None and not 0 < seconds < inf:
+        raise ValueError(f"--seconds: expected more than 0, got {seconds:g}")
+    file_bytes = _size("--size", size)
     if profile:
-        _write_profile(store, path, size, engine, seconds or _PROFILE_SECONDS, repeats, json_path)
+        secs = seconds or _PROFILE_SECONDS
+        _write_profile(store, path, file_bytes, engine, secs, repeats, json_path)
         return
     from rich.console import Console
 
     from lsm.core import record
     from lsm.core.atomic_file import writing
-    from lsm.core.units import parse_bytes
     from lsm.storage.measure import as_record, scratch_file, sweep
 
     if store is not None:
         raise ValueError("STORE: goes with --profile; --path takes a file or a directory")
 
-    block_sizes = [parse_bytes(text) for text in blocks.split(",")]
-    queue_depths = [int(text) for text in depths.split(",")]
+    block_sizes = [_size("--blocks", text) for text in blocks.split(",")]
+    queue_depths = integers("--depths", depths)
     for block_bytes in block_sizes:
         if block_bytes < 512 or block_bytes % 512:
             raise ValueError(f"--blocks: expected multiples of 512 bytes, got {block_bytes}")
@@ -83,6 +92,13 @@ def storage(
         raise ValueError(f"--depths: expected at least 1, got {min(queue_depths)}")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or directory")
+    if path.is_file():
+        file_bytes = path.stat().st_size
+    if file_bytes < max(block_sizes):
+        raise ValueError(
+            f"--blocks: expected at most the {file_bytes} bytes of the file, got "
+            f"{max(block_sizes)}; --size makes a larger one"
+        )
     console = Console()
     console.print(f"{'block':>8} {'depth':>6} {'reader':>9} {'IOPS':>10} {'GB/s':>7} ", end="")
     console.print(f"{'p50 us':>9} {'p99 us':>9}")
@@ -94,7 +110,7 @@ def storage(
             highlight=False,
         )
 
-    with scratch_file(path, parse_bytes(size)) as file:
+    with scratch_file(path, file_bytes) as file:
         points = sweep(
             file,
             engine=engine,
@@ -108,6 +124,14 @@ def storage(
     if json_path is not None:
         with writing(json_path) as file:
             file.write_text(json.dumps(record.make({"points": as_record(points)}), indent=1))
+
+
+def _size(option: str, text: str) -> int:
+    """The bytes that ``text`` says. Raises ValueError, which names ``option``."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
 
 
 def _require_writable(file: Path) -> None:
@@ -128,7 +152,7 @@ def _require_writable(file: Path) -> None:
 def _write_profile(
     store: Path | None,
     path: Path,
-    size: str,
+    file_bytes: int,
     engine: str,
     seconds: float,
     repeats: int,
@@ -137,7 +161,6 @@ def _write_profile(
     """Measures the feature files of ``store``, or ``path``, and prints the place of the profile."""
     from contextlib import ExitStack
 
-    from lsm.core.units import format_bytes, parse_bytes
     from lsm.storage.disk_profile import PROFILE, save_profile
     from lsm.storage.measure import Source, scratch_file
     from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
@@ -158,7 +181,7 @@ def _write_profile(
         else:
             if not path.exists():
                 raise FileNotFoundError(f"{path}: no such file or directory")
-            source = Source.of(stack.enter_context(scratch_file(path, parse_bytes(size))))
+            source = Source.of(stack.enter_context(scratch_file(path, file_bytes)))
         profile = measure_profile(source, engine, seconds, repeats, report=typer.echo)
     save_profile(profile, out)
     model, cost = profile.access_model(), profile.cost

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from lsm.cli.arguments import Store
+from lsm.core.limits import LARGEST_SEED
 
 
 def _one_of(*known: str) -> Callable[[str], str]:
@@ -47,7 +48,7 @@ def split_links_command(
             "times.",
         ),
     ] = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of random.")] = 0,
     message_edges: Annotated[
         str,
         typer.Option(

@@ -63,6 +63,12 @@ def test_version(monkeypatch, capsys):
         (["train", "base", "train.epoch=1"], "unknown key train.epoch; did you mean train.epochs?"),
         (["train", "base"], "data.path: not set"),
         (["train", "base", "data.path=nowhere"], "data.path: "),
+        (["bench", "storage", "--depths", "1,x"], "--depths: expected whole numbers separated by"),
+        (["bench", "storage", "--blocks", "x"], "--blocks: size: expected a size such as"),
+        (["bench", "storage", "--size", "x"], "--size: size: expected a size such as"),
+        (["bench", "storage", "--size", "0"], "--blocks: expected at most the 0 bytes of the file"),
+        (["bench", "storage", "--seconds", "-1"], "--seconds: expected more than 0, got -1"),
+        (["bench", "storage", "--seconds", "nan"], "--seconds: expected more than 0, got nan"),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_1(monkeypatch, capsys, arguments, message):
@@ -72,6 +78,18 @@ def test_an_error_is_one_line_and_exit_code_1(monkeypatch, capsys, arguments, me
     (line,) = output.err.splitlines()
     assert line.startswith("error: ")
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["bench", "storage", "--repeats", "0"], "--repeats"),
+        (["data", "split-links", "store", "--seed", str(2**64)], "--seed"),
+    ],
+)
+def test_a_number_out_of_range_is_an_error_of_usage(monkeypatch, capsys, arguments, option):
+    assert lsm(monkeypatch, *arguments) == 2
+    assert f"Invalid value for '{option}'" in capsys.readouterr().err
 
 
 def test_print_config_is_a_config(monkeypatch, capsys, tmp_path):
