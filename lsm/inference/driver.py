@@ -128,9 +128,10 @@ class _Inference:
                 f"{options.node_type}"
             )
         process = _own_bytes()
-        self._given = options.memory_bytes
-        if self._given is None:
-            self._given = host_memory.default_bytes() // world.local_size + process
+        given = options.memory_bytes
+        if given is None:
+            given = host_memory.default_bytes() // world.local_size + process
+        self._given = given
         self.free_bytes, self._is_parquet = self._given - process, options.format == "parquet"
 
     @contextmanager

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from lsm.config.schema import Config
+from lsm.core.arguments import size
 from lsm.core.files import read_utf8
 from lsm.core.ids import as_int64, tensor_of_integers
-from lsm.core.units import parse_bytes
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
@@ -156,7 +156,7 @@ def predict(
             links=of_links,
             route=route,
             sampled=sampled,
-            memory_bytes=_bytes(memory_bytes),
+            memory_bytes=None if memory_bytes is None else size("--memory-bytes", memory_bytes),
             num_threads=num_threads,
             storage=storage,
             progress=progress,
@@ -174,14 +174,6 @@ def predict(
                 prediction=_prediction(config, data),
             )
         return infer(model, opened, Path(out), options, world)
-
-
-def _bytes(given: int | str | None) -> int | None:
-    """The bytes that ``given`` names. Raises ValueError, which names the option."""
-    try:
-        return None if given is None else parse_bytes(given)
-    except ValueError as error:
-        raise ValueError(f"--memory-bytes: {error}") from None
 
 
 def _open(
