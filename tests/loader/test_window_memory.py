@@ -1,5 +1,8 @@
 """The window's graphs: packed without loss, and no more of them than their memory allows."""
 
+import random
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ import torch
 from lsm import native
 from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.loader.pipeline import Pipeline
+from lsm.loader.prepared import Window
 from lsm.loader.rows_in_flight import RunAhead
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
@@ -65,6 +69,21 @@ def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
         pipeline.close()
     assert iterations == list(range(30))
     assert features.most == expected
+
+
+@pytest.mark.parametrize("max_bytes", [None, 10, 40])
+def test_batches_that_leave_the_window_make_room(max_bytes):
+    """Room is for one more batch like the last, up to the last byte."""
+    draw, window, held = random.Random(0), Window(12, max_bytes), []
+    for _ in range(300):
+        fits = max_bytes is None or not held or sum(held) + held[-1] <= max_bytes
+        assert window.has_room() == (len(held) < 12 and fits)
+        assert len(window) == len(held)
+        if held and (draw.random() < 0.4 or not window.has_room()):
+            assert window.take().window_bytes == held.pop(0)
+        else:
+            held.append(draw.randrange(1, 6))
+            window.append(SimpleNamespace(window_bytes=held[-1]))
 
 
 def test_edges_are_packed_and_unpacked_as_numpy_does():
