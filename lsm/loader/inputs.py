@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -87,8 +87,8 @@ def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor
         if isinstance(input_nodes, tuple):
             raise ValueError("input_nodes: expected ids or a split of a graph without types")
         return only, seed_nodes(store.nodes(), input_nodes)
-    is_pair = isinstance(input_nodes, tuple) and len(input_nodes) == 2
-    node_type, ids = input_nodes if is_pair else (input_nodes, None)
+    pair: tuple[Any, ...] = input_nodes if isinstance(input_nodes, tuple) else (input_nodes, None)
+    node_type, ids = pair if len(pair) == 2 else (pair, None)
     if not isinstance(node_type, str) or node_type not in store.node_types:
         known = ", ".join(store.node_types)
         raise ValueError(
