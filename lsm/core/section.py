@@ -26,6 +26,7 @@ _EXPECTED = {
     "string_too_short": "text of at least {min_length} character(s)",
     "bool_type": "true or false",
     "list_type": "a list, such as [10, 5]",
+    "dict_type": "a mapping, such as {{name: value}}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
     "greater_than": "more than {gt}",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import lsm
+import lsm.embed
 from lsm.ablation.config import AblationConfig
 from lsm.config.load import find_config, load_config, load_tree
 from lsm.data.graph_store import GraphStore
@@ -136,7 +136,7 @@ def test_a_file_has_entries_of_a_mapping_by_their_full_names(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.args=3", "model.args: "),
+        ("model.args=3", "model.args: expected a mapping, such as {name: value}, got 3"),
         ("model.args.a.b=3", "model.args.a.b: expected a mapping at a, got 1"),
         ("model.arg.jk=cat", "unknown key model.arg.jk"),
     ],
