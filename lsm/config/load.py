@@ -31,12 +31,16 @@ _SHOWN = 60
 
 class _Loader(yaml.SafeLoader):
     """YAML 1.2 scalars (``1e-3`` is a number, ``010`` is ten, ``on`` and ``1:30`` are text); a
-    repeated key is an error."""
+    repeated key, or a section that contains itself, is an error."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (overrides an attribute of the base class)
         first: [entry for entry in entries if not entry[0].endswith((":bool", ":float", ":int"))]
         for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.deep_construct = True  # else an anchor could be used inside its own section
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]

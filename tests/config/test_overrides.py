@@ -86,6 +86,15 @@ def test_a_deeply_nested_override_is_one_clear_error(text):
     assert "nested too deeply" in str(caught.value)
 
 
+def test_a_section_that_contains_itself_is_one_clear_error(tmp_path):
+    path = tmp_path / "circle.yaml"
+    path.write_text("train: &all {lr: *all}")
+    with pytest.raises(ValueError, match=r"circle\.yaml is not valid YAML: .*recursive"):
+        load_config(path)
+    with pytest.raises(ValueError, match=r"^model\.args: .* is not a YAML value: .*recursive"):
+        load_config("base", [OWN, "model.args=&all {a: *all}"])
+
+
 @pytest.mark.parametrize("text", ["9" * 5000, "2026-13-45"])
 def test_a_number_or_date_that_yaml_cannot_hold_names_the_key(text):
     with pytest.raises(ValueError, match=r"^train\.epochs: .* is not a YAML value"):
