@@ -150,7 +150,10 @@ class NodeDraws:
             self._pool = _checked_nodes(as_int64(torch.as_tensor(nodes)), num_nodes, side)
         if weight is not None:
             self._bounds = _bounds_of(weight, num_nodes, side, self._pool)
-        distinct = num_nodes if self._pool is None else len(self._pool)
+        distinct = num_nodes
+        if self._pool is not None:
+            first = self._pool[:1]
+            distinct = len(first) + bool((self._pool != first).any())  # 2: or more
         if distinct < 2:
             raise ValueError(
                 f"neg_sampling: no negatives are possible: {distinct} node to draw as {side}"

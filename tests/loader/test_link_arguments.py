@@ -56,6 +56,14 @@ BAD = {
         {"neg_sampling": {"mode": "triplet", "nodes": torch.tensor([4])}},
         "no negatives are possible: 1 node",
     ),
+    "one node twice": (
+        {"neg_sampling": {"mode": "triplet", "nodes": torch.tensor([4, 4])}},
+        "no negatives are possible: 1 node",
+    ),
+    "no node": (
+        {"neg_sampling": {"mode": "triplet", "nodes": torch.tensor([], dtype=torch.int64)}},
+        "no negatives are possible: 0 node",
+    ),
     "nodes of another type": (
         {"neg_sampling": {"mode": "triplet", "nodes": torch.rand(4)}},
         r"nodes: expected \[n\] int64 or a mask of 60 destination nodes, got torch.float32",
