@@ -115,6 +115,14 @@ def test_the_latest_edges_are_of_test(tmp_path):
         assert {(*pair, time) for pair, time in zip(pairs, own.tolist(), strict=True)} <= stored
 
 
+def test_shares_of_times_are_exact(tmp_path):
+    """Although 1 - 0.05 - 0.05 is less than 0.9 as a float."""
+    edge_index = torch.stack((torch.arange(100), torch.arange(100).roll(1)))
+    data = Data(edge_index=edge_index, edge_time=torch.randperm(100), num_nodes=100)
+    splits = lsm.LinkSplits.make(lsm.GraphStore.from_pyg(data, tmp_path / "g"))
+    assert splits.num_edges == {"train": 90, "valid": 5, "test": 5}
+
+
 @pytest.mark.parametrize("chosen", [WRITES, REV_WRITES])
 def test_the_reverse_type_loses_the_same_edges(tmp_path, chosen):
     store = lsm.GraphStore.from_pyg(typed_graph(), tmp_path / "g")
@@ -201,6 +209,7 @@ def test_splits_of_another_store_are_refused(store, tmp_path):
         ({"edge_type": "node"}, "edge type: expected one of node,to,node of .*, got 'node'"),
         ({"order": "tim"}, "order: expected one of auto, random, time, got 'tim'"),
         ({"message_edges": "tra"}, "message_edges: expected one of train, earlier, all, got 'tra'"),
+        ({"seed": 2**64}, r"seed: expected 0 to \d+, got 18446744073709551616"),
         ({"valid": "0.1"}, "valid, test: expected shares of .*, got '0.1' and 0.05"),
         ({"reverse_type": WRITES}, "reverse type: expected edges from node to node"),
     ],

@@ -72,7 +72,8 @@ class TimeParts:
         """Sorts a copy of the times. ``edges`` have times."""
         times = np.sort(edges.times().numpy())
         count = len(times)
-        places = [int(count * (1 - valid - test)), int(count * (1 - test))]
+        # Rounded first: 1 - 0.05 - 0.05 is a little less than 0.9.
+        places = [int(round(count * share, 6)) for share in (1 - valid - test, 1 - test)]
         self._bounds = [times[place] if place < count else times[-1] + 1 for place in places]
 
     def of(self, edges: EdgeData, chunk: EdgeChunk, *, is_reverse: bool) -> np.ndarray:
