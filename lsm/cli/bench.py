@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lsm.cli.arguments import integers
-from lsm.core.units import format_bytes, parse_bytes
+from lsm.core.arguments import size as as_bytes
+from lsm.core.units import format_bytes
 
 if TYPE_CHECKING:
     from lsm.storage.measure import Point
@@ -69,7 +70,7 @@ def storage(
     """
     if seconds is not None and not 0 < seconds < inf:
         raise ValueError(f"--seconds: expected more than 0, got {seconds:g}")
-    file_bytes = _size("--size", size)
+    file_bytes = as_bytes("--size", size)
     if profile:
         secs = seconds or _PROFILE_SECONDS
         _write_profile(store, path, file_bytes, engine, secs, repeats, json_path)
@@ -83,7 +84,7 @@ def storage(
     if store is not None:
         raise ValueError("STORE: goes with --profile; --path takes a file or a directory")
 
-    block_sizes = [_size("--blocks", text) for text in blocks.split(",")]
+    block_sizes = [as_bytes("--blocks", text) for text in blocks.split(",")]
     queue_depths = integers("--depths", depths)
     for block_bytes in block_sizes:
         if block_bytes < 512 or block_bytes % 512:
@@ -124,14 +125,6 @@ def storage(
     if json_path is not None:
         with writing(json_path) as file:
             file.write_text(json.dumps(record.make({"points": as_record(points)}), indent=1))
-
-
-def _size(option: str, text: str) -> int:
-    """The bytes that ``text`` says. Raises ValueError, which names ``option``."""
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
 
 
 def _require_writable(file: Path) -> None:

@@ -30,10 +30,15 @@ def tensor_of_integers(name: str, values: Any) -> torch.Tensor:
     return tensor.long() if is_empty else tensor
 
 
-def vector_of_ids(ids: Any) -> torch.Tensor:
+def vector_of_ids(ids: Any, name: str = "ids") -> torch.Tensor:
     """``ids`` [N] of any integer type, a tensor or a sequence, contiguous, as int64. Raises
-    ValueError for others."""
-    ids = as_int64(tensor_of_integers("ids", ids))
+    ValueError, with ``name``, for others."""
+    ids = as_int64(tensor_of_integers(name, ids))
     if ids.dim() != 1 or ids.dtype != torch.int64:
-        raise ValueError(f"ids: expected [N] integers, got {list(ids.shape)} {ids.dtype}")
+        remedy = (
+            "; mask.nonzero().view(-1) gives those of a mask" if ids.dtype == torch.bool else ""
+        )
+        raise ValueError(
+            f"{name}: expected [N] integers, got {list(ids.shape)} {ids.dtype}{remedy}"
+        )
     return ids.contiguous()

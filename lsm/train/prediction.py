@@ -14,7 +14,7 @@ import torch
 from lsm.config.schema import Config
 from lsm.core.arguments import size
 from lsm.core.files import read_utf8
-from lsm.core.ids import as_int64, tensor_of_integers
+from lsm.core.ids import vector_of_ids
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
@@ -257,7 +257,7 @@ def _nodes(
 ) -> torch.Tensor | None:
     """The ids that ``nodes`` name; None: all."""
     if not isinstance(nodes, str | Path):
-        return _vector(tensor_of_integers("--nodes", nodes), "--nodes")
+        return vector_of_ids(nodes, "--nodes").cpu()
     data = store.nodes(node_type)
     if nodes == "all":
         return None
@@ -272,10 +272,10 @@ def _nodes(
     if path.suffix == ".npy":
         try:
             with ArrayFile(path, masks=True) as file:
-                ids = torch.as_tensor(file.read_all())
+                ids = file.read_all()
         except ValueError as error:
             raise ValueError(f"--nodes: {error}") from None
-        return _vector(ids, f"--nodes: {path}")
+        return vector_of_ids(ids, f"--nodes: {path}")
     try:
         lines = [line for line in read_utf8(path).split("\n") if line.strip()]
     except ValueError as error:
@@ -288,14 +288,3 @@ def _nodes(
         return torch.tensor(data.find(lines), dtype=torch.int64)
     except ValueError as error:
         raise ValueError(f"--nodes: {path}: {error}") from None
-
-
-def _vector(ids: torch.Tensor, where: str) -> torch.Tensor:
-    """``ids`` [n] of any integer type as int64, on the host. Raises ValueError for others."""
-    vector = as_int64(ids)
-    if vector.dim() != 1 or vector.dtype != torch.int64:
-        raise ValueError(
-            f"{where}: expected ids [n] of integers, got {ids.dtype} {list(ids.shape)}; "
-            "mask.nonzero().view(-1) gives those of a mask"
-        )
-    return vector.cpu()

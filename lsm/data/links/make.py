@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, get_args
 import numpy as np
 
 from lsm import native
-from lsm.core.arguments import option
+from lsm.core.arguments import option, whole_number
 from lsm.core.limits import LARGEST_SEED
 from lsm.data import format as layout
 from lsm.data.edge_data import EdgeData
@@ -179,8 +179,7 @@ def _drawn_parts(
             "valid, test: expected shares of at least 0, above 0 and below 1 together, got "
             f"{valid!r} and {test!r}"
         )
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed: expected 0 to {LARGEST_SEED}, got {seed}")
+    whole_number("seed", seed, 0, LARGEST_SEED)
     if order == "random":
         return RandomParts(seed, valid, test, is_symmetric=is_symmetric)
     for each, own in edges.items():
