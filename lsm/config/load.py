@@ -29,12 +29,16 @@ Tree = TypeVar("Tree", bound=BaseModel)
 _SHOWN = 60
 
 
+# Kinds of scalars that YAML 1.2 spells otherwise, or does not have.
+_OF_YAML_1_1 = ("bool", "float", "int", "timestamp", "value")
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 scalars (``1e-3`` is a number, ``010`` is ten, ``on`` and ``1:30`` are text); a
-    repeated key, or a section that contains itself, is an error."""
+    """YAML 1.2 scalars (``1e-3`` is a number, ``010`` is ten; ``on``, ``1:30`` and ``2026-01-31``
+    are text); a repeated key, or a section that contains itself, is an error."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (overrides an attribute of the base class)
-        first: [entry for entry in entries if not entry[0].endswith((":bool", ":float", ":int"))]
+        first: [entry for entry in entries if entry[0].rpartition(":")[2] not in _OF_YAML_1_1]
         for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 

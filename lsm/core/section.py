@@ -22,6 +22,7 @@ from lsm.core.suggest import unknown_argument
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "string_type": "text (in a file, quotes make it that)",
     "string_too_short": "text of at least {min_length} character(s)",
     "bool_type": "true or false",
@@ -45,7 +46,12 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # of the arguments of the user's classes
+        use_attribute_docstrings=True,
     )
 
     section: ClassVar[str] = ""
@@ -176,7 +182,8 @@ class _Dumper(yaml.SafeDumper):
 FLOATS = (
     "tag:yaml.org,2002:float",
     re.compile(
-        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$|[-+]?\.inf$"
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$"
+        r"|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
     ),
     list("-+.0123456789"),
 )

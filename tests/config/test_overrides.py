@@ -1,5 +1,6 @@
 """The values of ``key=value`` texts, and input that is nested too deeply for its parser."""
 
+import math
 import re
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import lsm.embed
 from lsm.ablation.config import AblationConfig
 from lsm.config.load import find_config, load_config, load_tree
+from lsm.core.section import dump_config
 from lsm.data.graph_store import GraphStore
 from lsm.storage.disk_profile import load_profile
 
@@ -95,10 +97,27 @@ def test_a_section_that_contains_itself_is_one_clear_error(tmp_path):
         load_config("base", [OWN, "model.args=&all {a: *all}"])
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, "2026-13-45"])
-def test_a_number_or_date_that_yaml_cannot_hold_names_the_key(text):
+def test_a_number_that_yaml_cannot_hold_names_the_key():
     with pytest.raises(ValueError, match=r"^train\.epochs: .* is not a YAML value"):
-        load_config("base", [f"train.epochs={text}"])
+        load_config("base", [f"train.epochs={'9' * 5000}"])
+
+
+@pytest.mark.parametrize("text", [".inf", "-.inf", ".NaN", "1e400"])
+@pytest.mark.parametrize("key", ["train.lr", "train.weight_decay", "train.clip_norm"])
+def test_numbers_of_the_optimisation_are_finite(key, text):
+    with pytest.raises(ValueError, match=rf"^{key}: expected a finite number, got -?(inf|nan)$"):
+        load_config("base", [f"{key}={text}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2026-01-31", "2026-01-31"), ("2026-13-45", "2026-13-45"), ("=", "="), (".Inf", math.inf)],
+)
+def test_arguments_of_own_classes_are_read_back_as_they_were(tmp_path, text, value):
+    settings = load_config("base", [OWN, f"model.args={{since: {text}}}"])
+    assert settings.model.args == {"since": value}
+    (tmp_path / "saved.yaml").write_text(dump_config(settings))
+    assert load_config(tmp_path / "saved.yaml") == settings
 
 
 def test_a_deeply_nested_config_is_one_clear_error(tmp_path):
