@@ -35,7 +35,8 @@ def split_links_command(
         str,
         typer.Option(
             metavar="D,R,S",
-            help="Type with the same edges in the other direction, or none. auto: D,rev_R,S.",
+            help="Type with the same edges in the other direction, or none. auto: D,rev_R,S; else "
+            "D,R,S, apart from rev_, if there is one.",
         ),
     ] = "auto",
     valid: Annotated[float, typer.Option(help="Share of the edges for validation.")] = 0.05,

@@ -12,13 +12,11 @@ import torch
 
 from lsm import native
 from lsm.core.files import read_exactly
-from lsm.data.format import FEATURE_DTYPES
+from lsm.data.format import CONVERT_AGAIN, FEATURE_DTYPES
 from lsm.data.npy_header import read_header
 
 VALUE_DTYPES = ("bool", *(name for name in FEATURE_DTYPES if name != "bfloat16"))
 """Dtypes of values of edges, by their NumPy names; NumPy has no bfloat16."""
-
-_DAMAGED = "run `lsm data verify` and convert again"
 
 
 def load_array(
@@ -26,12 +24,13 @@ def load_array(
     dtype: str | None,
     shape: tuple[int | EllipsisType | None, ...],
     in_memory: bool,
+    remedy: str = CONVERT_AGAIN,
 ) -> torch.Tensor:
     """The array in ``path``, mapped (copy on write) unless ``in_memory``.
 
     ``shape``: None is any number, ``...`` any further dimensions; ``dtype``: None is any of
-    VALUE_DTYPES. Raises ValueError for another array or a damaged file, OSError if it cannot be
-    read.
+    VALUE_DTYPES; ``remedy``: of damage. Raises ValueError for another array or a damaged file,
+    OSError if it cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
         header = read_header(file, path)
@@ -39,14 +38,14 @@ def load_array(
         if header.fortran_order and len(header.shape) > 1:
             problem = "expected rows, got columns"
         if problem is not None:
-            raise ValueError(f"{path}: {problem}; {_DAMAGED}")
+            raise ValueError(f"{path}: {problem}; {remedy}")
         num_elements = math.prod(header.shape)
         needed = header.data_offset + num_elements * header.dtype.itemsize
         size = os.fstat(file.fileno()).st_size
         if size < needed:
             raise ValueError(
                 f"{path}: truncated: expected {needed} bytes for {header.dtype} "
-                f"{list(header.shape)}, got {size}; convert the data again"
+                f"{list(header.shape)}, got {size}; {remedy}"
             )
         # Unaligned elements, of a foreign writer, cannot be mapped; they are read.
         if in_memory or num_elements == 0 or header.data_offset % header.dtype.itemsize:

@@ -17,15 +17,14 @@ from lsm.core.progress import ByteProgress
 from lsm.data.arrays import array_problem
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
 from lsm.data.file_sizes import size_problem
-from lsm.data.format import FileMeta
+from lsm.data.format import CONVERT_AGAIN, FileMeta
 from lsm.data.names import read_names
 
-CONVERT_AGAIN = "convert the data again"
 _MAX_NAMED = 5
 
 
 def check_files(
-    path: Path, files: dict[str, FileMeta], bars: ByteProgress
+    path: Path, files: dict[str, FileMeta], bars: ByteProgress, remedy: str = CONVERT_AGAIN
 ) -> tuple[list[str], set[str]]:
     """(problems of the files of the store ``path``: presence, size, checksum; names of those that
     are there in full)."""
@@ -33,13 +32,13 @@ def check_files(
     readable: set[str] = set()
     advance = bars.task("checksums", sum(file.bytes for file in files.values()))
     for name, expected in files.items():
-        problem = size_problem(path / name, expected)
+        problem = size_problem(path / name, expected, remedy)
         if problem is not None:
             problems.append(str(problem))
             continue
         readable.add(name)
         if _sha256(path / name, advance) != expected.sha256:
-            problems.append(f"{path / name}: wrong checksum: it was changed; {CONVERT_AGAIN}")
+            problems.append(f"{path / name}: wrong checksum: it was changed; {remedy}")
     return problems, readable
 
 
@@ -55,11 +54,13 @@ def check_names(path: Path, count: int) -> Iterator[str]:
 
 
 class StoreArrays:
-    """The arrays of a store whose files are there in full: those that are ``readable``."""
+    """The arrays of a store whose files are there in full: those that are ``readable``. remedy: of
+    their damage."""
 
-    def __init__(self, path: Path, readable: set[str]) -> None:
+    def __init__(self, path: Path, readable: set[str], remedy: str = CONVERT_AGAIN) -> None:
         self.path = path
         self._readable = readable
+        self._remedy = remedy
 
     def has(self, *names: str) -> bool:
         """True if all files ``names`` can be read."""
@@ -80,15 +81,15 @@ class StoreArrays:
         try:
             array = ArrayFile(path, masks=dtype is None)
         except ValueError as error:
-            yield f"{error}; {CONVERT_AGAIN}"
+            yield f"{error}; {self._remedy}"
             return
         with array:
             problem = array_problem(array.stored_dtype, array.shape, dtype, shape)
             if problem is not None:
-                yield f"{path}: {problem}; {CONVERT_AGAIN}"
+                yield f"{path}: {problem}; {self._remedy}"
                 return
             for problem in values(array):
-                yield f"{path}: {problem}; {CONVERT_AGAIN}"
+                yield f"{path}: {problem}; {self._remedy}"
 
 
 class Named:

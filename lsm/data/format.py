@@ -17,7 +17,8 @@ SCHEMA_VERSION = 1
 PAGE_BYTES = 4096
 
 META = "meta.json"
-REMEDY = "convert the data again with `lsm data convert`"
+CONVERT_AGAIN = "convert the data again"
+REMEDY = f"{CONVERT_AGAIN} with `lsm data convert`"
 _KINDS = ("graph", "typed", "triples", "links")
 _MOST_META_BYTES = 16 << 20
 TOPOLOGY = "topology/"

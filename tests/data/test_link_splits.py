@@ -9,6 +9,7 @@ from torch_geometric.data import Data, HeteroData
 
 import lsm
 from lsm.data.info import describe
+from lsm.data.links.format import REMEDY
 from lsm.data.verify import verify_store
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
@@ -178,6 +179,7 @@ def test_a_damaged_file_is_found(store):
     problems = verify_store(splits.path, progress=False)
     assert any("wrong checksum" in problem for problem in problems)
     assert any("edge 0 has an id that is no node" in problem for problem in problems)
+    assert all(problem.endswith(REMEDY) for problem in problems)
     damaged = lsm.LinkSplits.open(splits.path)
     assert damaged.edges("train").size(1) == damaged.num_edges["train"]
     message = r"split/test\.npy: pair 0: node 40 does not exist: expected an id in \[0, 40\); split"
@@ -187,8 +189,30 @@ def test_a_damaged_file_is_found(store):
     with pytest.raises(ValueError, match=message):
         lsm.LinkNeighborLoader(store, [2], "test", links=damaged)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match="missing"):
+    with pytest.raises(FileNotFoundError, match=f"test.npy: missing; {REMEDY}"):
         lsm.LinkSplits.open(splits.path)
+
+
+@pytest.mark.parametrize("change", [[1, 0], [0, 600], [-1, 0], [5, 5]])
+def test_damaged_positions_of_a_message_graph_are_refused(store, change):
+    splits = lsm.LinkSplits.make(store)
+    file = splits.path / "message/train/topology/left_out.npy"
+    positions = np.load(file)
+    places = [0, 1] if change[0] > 0 else [0, -1]
+    positions[places] = change
+    np.save(file, positions)
+    message = rf"left_out\.npy: expected positions of edges in \[0, 600\).*; {REMEDY}"
+    with pytest.raises(ValueError, match=message):
+        lsm.LinkSplits.open(splits.path).message_graph(store, "train")
+
+
+def test_an_array_of_splits_with_another_shape_tells_to_split_again(store):
+    splits = lsm.LinkSplits.make(store)
+    file = splits.path / "message/train/topology/indptr.npy"
+    damaged = file.read_bytes().replace(b"(41,)", b"(40,)")
+    file.write_bytes(damaged)
+    with pytest.raises(ValueError, match=rf"indptr\.npy: expected int64 \[41\], .*; {REMEDY}"):
+        lsm.LinkSplits.open(splits.path).message_graph(store, "train")
 
 
 def test_splits_of_another_store_are_refused(store, tmp_path):

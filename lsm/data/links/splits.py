@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
+from lsm import native
 from lsm.core.arguments import as_path
 from lsm.core.suggest import require_known
 from lsm.data import format as layout
@@ -84,7 +85,7 @@ class LinkSplits:
         """
         path = as_path("path", path)
         splits = cls(path, read_links_meta(path))
-        check_sizes(splits.path, splits.meta.files)
+        check_sizes(splits.path, splits.meta.files, links_layout.REMEDY)
         return splits
 
     @classmethod
@@ -151,14 +152,14 @@ class LinkSplits:
             ValueError: There is no such split, or its file has an id that is no node's.
         """
         name = layout.split_name(split)
-        path, shape = self._path(layout.split_file(name)), (self.meta.splits[name], 2)
-        pairs = load_array(path, "int64", shape, False).t()
+        file = layout.split_file(name)
+        pairs = self._array(file, (self.meta.splits[name], 2)).t()
         bad = None if name in self._checked else first_bad(pairs, self.meta.num_nodes)
         if bad is not None:
             place, side = bad
             raise ValueError(
-                f"{path}: pair {place}: node {int(pairs[side, place])} does not exist: expected an "
-                f"id in [0, {self.meta.num_nodes[side]}); {links_layout.REMEDY}"
+                f"{self.path / file}: pair {place}: node {int(pairs[side, place])} does not exist: "
+                f"expected an id in [0, {self.meta.num_nodes[side]}); {links_layout.REMEDY}"
             )
         self._checked.add(name)
         return pairs
@@ -229,12 +230,13 @@ class LinkSplits:
     ) -> MessageEdges:
         edges = store.edges(edge_type)
         folder = links_layout.message_folder(graph, edge_parts(store.meta)[edge_type][0])
-        left_out = load_array(self._path(f"{folder}left_out.npy"), "int64", (None,), False)
+        left_out = self._array(f"{folder}left_out.npy", (None,))
+        _require_positions(self.path / folder / "left_out.npy", left_out, edges.num_edges)
         kind, shape = layout.index_dtype(edges.num_sources), (edges.num_edges - len(left_out),)
         ends = (edges.num_destinations + 1,)
         topology = Topology(
-            load_array(self._path(f"{folder}indptr.npy"), "int64", ends, in_memory),
-            load_array(self._path(f"{folder}indices.npy"), kind, shape, in_memory),
+            self._array(f"{folder}indptr.npy", ends, in_memory=in_memory),
+            self._array(f"{folder}indices.npy", shape, kind, in_memory),
         )
         return MessageEdges(topology, left_out)
 
@@ -242,13 +244,29 @@ class LinkSplits:
         name = layout.split_name(split)
         if name_of(name) not in self.meta.files:
             return None
-        shape = (self.meta.splits[name], *row)
-        return load_array(self._path(name_of(name)), "int64", shape, False)
+        return self._array(name_of(name), (self.meta.splits[name], *row))
 
-    def _path(self, name: str) -> Path:
+    def _array(
+        self,
+        name: str,
+        shape: tuple[int | None, ...],
+        dtype: str = "int64",
+        in_memory: bool = False,
+    ) -> Tensor:
         if name not in self.meta.files:
             raise ValueError(f"{self.path}: {name} is not listed; {links_layout.REMEDY}")
-        return self.path / name
+        return load_array(self.path / name, dtype, shape, in_memory, links_layout.REMEDY)
+
+
+def _require_positions(path: Path, positions: Tensor, num_edges: int) -> None:
+    """Raises ValueError unless ``positions``, those of the file ``path``, ascend and are edges."""
+    is_ascending = bool((positions.diff() > 0).all())
+    native.check_mapped(positions)
+    if len(positions) and not (is_ascending and positions[0] >= 0 and positions[-1] < num_edges):
+        raise ValueError(
+            f"{path}: expected positions of edges in [0, {num_edges}), each larger than the one "
+            f"before; {links_layout.REMEDY}"
+        )
 
 
 def store_facts(store: GraphStore, edge_types: list[EdgeType]) -> dict[str, Any]:

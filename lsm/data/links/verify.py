@@ -28,8 +28,8 @@ def verify_links(path: Path, *, progress: bool | None = None) -> list[str]:
     except (OSError, ValueError) as error:
         return [in_words(error)]
     with ByteProgress(progress) as bars:
-        problems, readable = check_files(path, meta.files, bars)
-    files = StoreArrays(path, readable)
+        problems, readable = check_files(path, meta.files, bars, links_layout.REMEDY)
+    files = StoreArrays(path, readable, links_layout.REMEDY)
     for split, count in meta.splits.items():
         ends = partial(_ends, meta.num_nodes)
         problems += files.check(layout.split_file(split), "int64", (count, 2), ends)
