@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lsm.core.arguments import flag
 from lsm.core.ids import as_int64, tensor_of_integers
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
@@ -41,6 +42,7 @@ class Drawing:
     weight_attr: str | None
 
     def __post_init__(self) -> None:
+        flag("disjoint", self.disjoint)
         for name, given, known in (
             ("time_attr", self.time_attr, TIME),
             ("weight_attr", self.weight_attr, WEIGHT),
@@ -173,6 +175,21 @@ def find_seed_times(
             "node_time.npy or Data.time, leave time_attr out, or give input_time"
         )
     return data.times().index_select(0, nodes)
+
+
+def check_open(topology: Any, sampler: Any = None) -> None:
+    """Raises TypeError for a ``topology`` or a ``sampler`` of another kind; None is of any."""
+    if not isinstance(topology, Topology | TypedTopology | None):
+        raise TypeError(
+            f"topology: expected what store.topology() returns, got {type(topology).__name__}"
+        )
+    if sampler is not None and not all(
+        callable(getattr(sampler, name, None)) for name in ("sample", "edge_ids")
+    ):
+        raise TypeError(
+            "sampler: expected one with sample() and edge_ids(), such as "
+            f"lsm.sampler.neighbor.NeighborSampler, got {type(sampler).__name__}"
+        )
 
 
 def open_topology(

@@ -43,6 +43,13 @@ def find_links(
         edge_type = splits.edge_type
     if edge_type is not None and store.is_typed is False and edge_type not in store.edge_types:
         raise ValueError("edge_label_index: expected pairs or a split of a graph without types")
+    if edge_type is None and len(store.edge_types) > 1:
+        found = repr(pairs) if isinstance(pairs, str) else "none"
+        known = "; ".join(map(str, store.edge_types))
+        raise ValueError(
+            "edge_label_index: expected an edge type, or (edge type, pairs or split), of a store "
+            f"with the types {known}, got {found}"
+        )
     chosen = known_edge_type(store, edge_type)
     if isinstance(pairs, str):
         if splits is None or splits.edge_type != chosen:
@@ -161,12 +168,13 @@ def find_excluded(
     return {edge_type: False} if reverse is None else {edge_type: False, reverse: True}
 
 
-def _parts(given: InputLinks) -> tuple[EdgeType | None, Any]:
+def _parts(given: Any) -> tuple[EdgeType | None, Any]:
     """The edge type and the pairs of an argument."""
+    is_sequence = isinstance(given, tuple | list)
+    if is_sequence and len(given) == 3 and all(isinstance(each, str) for each in given):
+        return tuple(given), None
     if not isinstance(given, tuple):
         return None, given
-    if len(given) == 3 and all(isinstance(each, str) for each in given):
-        return given, None
     if len(given) == 2 and (given[0] is None or isinstance(given[0], tuple)):
         return given
     raise ValueError(

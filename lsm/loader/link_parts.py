@@ -7,12 +7,19 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from lsm.core.arguments import flag
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling
-from lsm.loader.inputs import Drawing, open_typed_sampler, open_typed_topology, store_values
+from lsm.loader.inputs import (
+    Drawing,
+    check_open,
+    open_typed_sampler,
+    open_typed_topology,
+    store_values,
+)
 from lsm.loader.link_batches import LinkBatches
 from lsm.loader.link_inputs import InputLinks, find_edges, find_excluded, open_draws, open_splits
 from lsm.loader.link_seeds import LinkSeeds
@@ -36,6 +43,7 @@ def open_link_parts(
 ) -> LoaderParts:
     """The parts of a loader of links. ``schedule``: the batch size, and the arguments of
     SeedSource. The other arguments and the errors are those of LinkNeighborLoader."""
+    check_open(topology)
     splits = open_splits(store, links)
     edges, split = find_edges(
         *(store, edge_label_index, splits, edge_label, edge_label_time),
@@ -48,7 +56,7 @@ def open_link_parts(
         negatives,
         open_draws(store, edges, negatives, is_disjoint=is_disjoint),
         is_disjoint=is_disjoint,
-        excluded_types=excluded if exclude_seed_edges else {},
+        excluded_types=excluded if flag("exclude_seed_edges", exclude_seed_edges) else {},
         **schedule,
     )
     message = {} if splits is None else splits.message_graph(store, split)

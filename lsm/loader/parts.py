@@ -14,6 +14,7 @@ from lsm.loader.inputs import (
     InputNodes,
     are_ids,
     check_distinct,
+    check_open,
     checked_labels,
     find_inputs,
     find_seed_times,
@@ -64,6 +65,7 @@ def open_node_parts(
     if labels is not None:
         labels = checked_labels(labels, store.nodes(input_type).num_nodes)
     values = store_values(store, input_type, labels)
+    check_open(topology, sampler)
     if sampler is None:
         if isinstance(topology, Topology) and (store.is_typed or not drawing.is_plain):
             topology = open_typed_topology(store, drawing, plain=topology)

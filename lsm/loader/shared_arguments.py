@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lsm.core.arguments import seconds, size, whole_number
+from lsm.core.arguments import flag, seconds, size, whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.features.row_source import RowSource
 from lsm.loader.batch import Batch
@@ -42,6 +42,7 @@ def check_features(features: Any) -> None:
 
 def form_of(*, as_pyg: bool, as_dgl: bool) -> Callable[[Batch], Any] | None:
     """The form in which a loader gives its batches; None: as Batch. Raises ValueError for both."""
+    as_pyg, as_dgl = flag("as_pyg", as_pyg), flag("as_dgl", as_dgl)
     if as_pyg and as_dgl:
         raise ValueError("as_dgl: expected False with as_pyg=True")
     if as_dgl:

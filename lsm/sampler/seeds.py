@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.core.arguments import whole_number
+from lsm.core.arguments import flag, whole_number
 from lsm.core.ids import as_int64, tensor_of_integers
 from lsm.sampler.name import BatchName
 
@@ -81,7 +81,7 @@ class SeedSource(ABC):
         self._world_size = whole_number("world_size", world_size, 1)
         self._rank = whole_number("rank", rank, 0, world_size - 1)
         self._seed = whole_number("seed", seed, 0, _MAX_SEED)
-        self._shuffle = shuffle
+        self._shuffle, drop_last = flag("shuffle", shuffle), flag("drop_last", drop_last)
         self._global_batch = batch_size * world_size
         self.num_seeds = num_seeds
         """Seeds of an epoch, over all ranks; drop_last leaves some of them out."""

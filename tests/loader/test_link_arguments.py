@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lsm
-from support.link_graphs import CITES, link_stores, pairs_of, plain_graph
+from support.link_graphs import CITES, REV_WRITES, WRITES, link_stores, pairs_of, plain_graph
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,26 @@ def test_arguments_of_pyg_alone_are_answered(stores):
         lsm.LinkNeighborLoader(stores["plain"], [2], replace=True)
     with pytest.raises(TypeError, match="did you mean neg_sampling"):
         lsm.LinkNeighborLoader(stores["plain"], [2], neg_samplin="binary")
-    with pytest.raises(ValueError, match="edge type: expected one of"):
-        lsm.LinkNeighborLoader(stores["typed"], [2])
+
+
+@pytest.mark.parametrize(("given", "told"), [(None, "none"), ("writes", "'writes'")])
+def test_a_store_with_types_needs_an_edge_type(stores, given, told):
+    message = rf"edge_label_index: expected an edge type, .* of a store with .*, got {told}$"
+    with pytest.raises(ValueError, match=message):
+        lsm.LinkNeighborLoader(stores["typed"], [2], given)
+
+
+def test_a_list_is_an_edge_type(stores, tmp_path):
+    store = stores["typed"]
+    found = []
+    for given in (WRITES, list(WRITES)):
+        with lsm.LinkNeighborLoader(store, [2], given, reverse_type=list(REV_WRITES)) as loader:
+            found.append(next(iter(loader)).links.edge_label_index)
+    assert torch.equal(*found)
+    splits = lsm.LinkSplits.make(
+        store, tmp_path / "l", edge_type=list(WRITES), reverse_type=list(REV_WRITES)
+    )
+    assert (splits.edge_type, splits.reverse_type) == (WRITES, REV_WRITES)
 
 
 def test_all_edges_are_in_the_order_of_the_source_if_it_is_kept(tmp_path):

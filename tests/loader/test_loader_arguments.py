@@ -163,6 +163,31 @@ def test_another_object_is_no_source_of_rows(store):
             make(store, [3], features=store)
 
 
+@pytest.mark.parametrize("name", ["shuffle", "drop_last", "disjoint", "as_pyg", "as_dgl"])
+@pytest.mark.parametrize("bad", ["False", None, 2, "", 0.0])
+def test_flags_are_true_or_false(store, name, bad):
+    with pytest.raises(ValueError, match=f"^{name}: expected True or False, got {bad!r}"):
+        lsm.NeighborLoader(store, [3], **{name: bad})
+
+
+@pytest.mark.parametrize("value", [0, False, np.bool_(False)])
+def test_numbers_and_numpys_values_are_flags(store, value):
+    shuffled = first(store, shuffle=True)
+    assert same(first(store, shuffle=value), first(store))
+    assert same(first(store, shuffle=type(value)(1)), shuffled)
+    assert not torch.equal(shuffled.input_id, first(store).input_id)
+
+
+def test_another_object_is_no_topology_and_no_sampler(store):
+    for make in (lsm.NeighborLoader, lsm.LinkNeighborLoader):
+        with pytest.raises(
+            TypeError, match=r"topology: expected what store\.topology\(\).* got int"
+        ):
+            make(store, [3], topology=3)
+    with pytest.raises(TypeError, match=r"sampler: expected one with sample\(\).* got int"):
+        lsm.NeighborLoader(store, [3], sampler=3)
+
+
 def test_a_list_is_an_edge_type_too(store):
     (edge_type,) = store.edge_types
     assert store.edges(list(edge_type)).num_edges == store.num_edges

@@ -131,11 +131,12 @@ def known_edge_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
     """The type that is given, or the only one. Raises ValueError for another, or none of
     several."""
     known = store.edge_types
+    edge_type = tuple(edge_type) if isinstance(edge_type, list) else edge_type
     if edge_type is None and len(known) == 1:
         return known[0]
     if edge_type is None or edge_type not in known:
         names = "; ".join(",".join(each) for each in known)
-        is_type = isinstance(edge_type, tuple | list) and all(isinstance(n, str) for n in edge_type)
+        is_type = isinstance(edge_type, tuple) and all(isinstance(n, str) for n in edge_type)
         given = "none" if edge_type is None else ",".join(edge_type) if is_type else repr(edge_type)
         raise ValueError(f"edge type: expected one of {names} of {store.path}, got {given}")
     return edge_type
@@ -150,6 +151,7 @@ def known_reverse(
     if given is None:
         return None
     if given != "auto":
+        given = tuple(given) if isinstance(given, list) else given
         if given not in store.edge_types or (given[0], given[2]) != (destination, source):
             raise ValueError(
                 f"reverse type: expected edges from {destination} to {source}, got {given}"
