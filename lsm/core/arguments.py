@@ -6,8 +6,6 @@ import os
 from numbers import Integral, Real
 from pathlib import Path
 
-import numpy as np
-
 from lsm.core.limits import LONGEST_SECS
 from lsm.core.units import parse_bytes
 
@@ -26,7 +24,7 @@ def whole_number(name: str, value: object, low: int, high: int | None = None) ->
 
 def flag(name: str, value: object) -> bool:
     """``value``, if it is True or False, or 1 or 0. Raises ValueError, with ``name``, otherwise."""
-    if not (isinstance(value, bool | np.bool_ | Integral) and value in (0, 1)):
+    if value not in (False, True):
         raise ValueError(f"{name}: expected True or False, got {value!r}")
     return bool(value)
 

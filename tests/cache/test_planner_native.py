@@ -164,7 +164,7 @@ def test_metadata_limits(limits, message):
         ({"window": 65_536}, "cache.window: expected at most 65535"),
         ({"update_period": 0}, "cache.update_period: expected at least 1"),
         ({"near_fraction": -0.5}, "cache.near_fraction: expected at "),
-        ({"near_fraction": float("nan")}, "cache.near_fraction: expected at "),
+        ({"near_fraction": float("nan")}, "cache.near_fraction: expected a finite number"),
         ({"victim_mode": "stack"}, "cache.victim.mode: expected one of none, queues, pool"),
         ({"victim_mode": "pool"}, "cache.victim.rows: mode 'pool' expects at least 1 row"),
         ({"victim_rows": -1}, "cache.victim.rows: expected at least 1"),

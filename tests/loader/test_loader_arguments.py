@@ -1,6 +1,7 @@
 """Forms of a NeighborLoader's arguments that users type, and PyG's that it lacks."""
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -164,9 +165,11 @@ def test_another_object_is_no_source_of_rows(store):
 
 
 @pytest.mark.parametrize("name", ["shuffle", "drop_last", "disjoint", "as_pyg", "as_dgl"])
-@pytest.mark.parametrize("bad", ["False", None, 2, "", 0.0])
+@pytest.mark.parametrize("bad", ["False", None, 2, "", []])
 def test_flags_are_true_or_false(store, name, bad):
-    with pytest.raises(ValueError, match=f"^{name}: expected True or False, got {bad!r}"):
+    with pytest.raises(
+        ValueError, match=f"^{name}: expected True or False, got {re.escape(repr(bad))}"
+    ):
         lsm.NeighborLoader(store, [3], **{name: bad})
 
 
