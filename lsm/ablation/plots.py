@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ _WORDS = {
 }
 _LINE_STYLES = ("-", "--", ":", "-.")
 _MARKERS = "os^Dvp*X"
+_INNER = 0.9  # share of an axis between its first and its last tick
+_CHARACTER = 0.6  # its width, of the size of the font
 
 
 def draw(config: PlotConfig, records: Sequence[dict], path: Path) -> None:
@@ -162,15 +165,31 @@ def _draw_lines(
             marker=_MARKERS[turn % len(_MARKERS)],
             **style,
         )
-    if xs and xs[0] > 0 and xs[-1] / xs[0] >= 4:
+    is_log = bool(xs) and xs[0] > 0 and xs[-1] / xs[0] >= 4
+    if is_log:
         axis.set_xscale("log", base=2)
-    names = [f"{x:g}" for x in xs]
+    names, fontsize = [f"{x:g}" for x in xs], 10
     if config.x == "size":
-        names = [re.sub(r" (=|\()", r"\n\1", sizes[x]) for x in xs]
-    axis.set_xticks(xs, names, fontsize=8 if config.x == "size" else None)
+        names, fontsize = [re.sub(r" (=|\()", r"\n\1", sizes[x]) for x in xs], 8
+    places = [math.log(x) for x in xs] if is_log else xs
+    axis.set_xticks(xs, _apart(axis, places, names, fontsize), fontsize=fontsize)
     axis.minorticks_off()
     axis.set_xlabel(_WORDS[config.x])
     axis.set_ylabel(_WORDS[config.y])
+
+
+def _apart(axis: Axes, places: list[float], names: list[str], fontsize: int) -> list[str]:
+    """``names`` of ticks at ``places``, empty where they would cover the one to their left."""
+    points = axis.get_window_extent().width * 72 / axis.figure.dpi
+    scale = points * _INNER / ((places[-1] - places[0]) or 1) if places else 0
+    found: list[str] = []
+    end = -math.inf
+    for place, name in zip(places, names, strict=True):
+        half = max(map(len, name.split("\n"))) * fontsize * _CHARACTER / 2
+        is_free = scale * place - half >= end
+        found.append(name if is_free else "")
+        end = scale * place + half if is_free else end
+    return found
 
 
 def _draw_dots(

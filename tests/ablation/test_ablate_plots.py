@@ -1,5 +1,6 @@
 """Plots of cache studies."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -51,6 +52,27 @@ def test_panels_have_common_axes(tmp_path, monkeypatch):
         else:
             names = first.get_legend_handles_labels()[1]
         assert names == ["10 lists = 9 rows (0.9%)", "40 lists = 36 rows (4%)"]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1.0, 1.05, 1.1, 1.2, 8.0), (1.0, 1.01, 1.02), (0.5, 1.0, 2.0, 4.0, 8.0), (1.0,)]
+)
+def test_labels_of_sizes_do_not_overlap(tmp_path, monkeypatch, sizes):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(plots, "finish", lambda figure, axes, *_: drawn.append((figure, axes[0])))
+    record = dict(Combination(policy="lru", lines=1)) | {"num_nodes": 10**6, "hit_ratio_2nd": 0.5}
+    records = [record | {"size": size, "lines": int(size * 12345)} for size in sizes]
+    plots.draw(PlotConfig(kind="lines"), records, tmp_path / "plot.png")
+    ((figure, axis),) = drawn
+    figure.canvas.draw()
+    assert list(axis.get_xticks()) == list(sizes)
+    shown = [label for label in axis.get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in shown]
+    assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(boxes))
+    assert shown[0].get_text().startswith(f"{sizes[0]:g} list")
+    if sizes[-1] == 8.0:
+        assert shown[-1].get_text().startswith("8 lists")
 
 
 def test_curves_differ_where_the_colours_begin_anew(tmp_path, monkeypatch):
