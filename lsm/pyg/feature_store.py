@@ -168,8 +168,11 @@ class FeatureStore(PygFeatureStore):
         for place, (name, attr) in enumerate(zip(types, attrs, strict=True)):
             if place not in found:
                 values = self._values_of(name, attr)
-                is_all = _is_all(attr.index)
-                found[place] = values if is_all else select(values, self._ids(name, attr), HOST)
+                if not _is_all(attr.index):
+                    ids = self._ids(name, attr)
+                    self._require_nodes(name, ids)
+                    values = select(values, ids, HOST)
+                found[place] = values
             if isinstance(attr.index, Integral) or getattr(attr.index, "ndim", 1) == 0:
                 found[place] = found[place][0]
         return [found[place] for place in range(len(attrs))]
@@ -182,12 +185,7 @@ class FeatureStore(PygFeatureStore):
             return ahead.x_dict
         space = self.store.node_space
         for name, own in ids.items():
-            outside = space.outside(name, own)
-            if len(outside):
-                raise IndexError(
-                    f"index: expected nodes of type {name} in [0, {space.counts[name]}), got "
-                    f"{int(own[outside[0]])} at position {int(outside[0])}"
-                )
+            self._require_nodes(name, own)
         rows = self._open_rows()
         if isinstance(rows, FeatureLoader):
             return {NODE: rows.fetch(ids[NODE])}
@@ -234,6 +232,16 @@ class FeatureStore(PygFeatureStore):
                 "give nodes as index, or iterate over batches",
             )
         return ids
+
+    def _require_nodes(self, node_type: str, ids: Tensor) -> None:
+        """Raises IndexError for an id [n] int64 that is no node of a type."""
+        space = self.store.node_space
+        outside = space.outside(node_type, ids)
+        if len(outside):
+            raise IndexError(
+                f"index: expected nodes of type {node_type} in [0, {space.counts[node_type]}), got "
+                f"{int(ids[outside[0]])} at position {int(outside[0])}"
+            )
 
     def _values_of(self, node_type: str, attr: TensorAttr) -> Tensor:
         """All values of a type that are no rows. Raises KeyError for values that are not there."""

@@ -158,7 +158,8 @@ def test_only_splits_that_are_stored_have_masks(graph, tmp_path):
         (("venue", "x", None), KeyError, "group 'venue': expected a node type: paper, author"),
         (("author", "x", torch.tensor([0, 25])), IndexError, r"author in \[0, 25\), got 25 at pos"),
         (("paper", "x", torch.tensor([-1])), IndexError, "got -1"),
-        (("paper", "y", torch.tensor([60])), IndexError, "out of range"),
+        (("paper", "y", torch.tensor([60])), IndexError, r"paper in \[0, 60\), got 60 at pos"),
+        (("paper", "time", torch.tensor([3, -2])), IndexError, "got -2 at position 1"),
     ],
 )
 def test_bad_requests_are_errors(path, request_of, error, told):
