@@ -111,7 +111,7 @@ test-dgl: setup .venv-dgl/.built
 
 # The native code without Python. The sanitizers in a comma-separated list share a build. A report
 # fails the tests. With -j2 the tests of one build, most of which wait for one another's threads, run
-# beside the other build.
+# at the same time as the other build.
 SANITIZERS ?= address,undefined thread
 SANITIZED := $(SANITIZERS:%=test-sanitize-%)
 .PHONY: $(SANITIZED)

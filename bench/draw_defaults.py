@@ -1,4 +1,4 @@
-"""Draws the README's picture: iterations per second against memory, beside GraphBolt and PyG.
+"""Draws the README's picture: iterations per second against memory, with GraphBolt and PyG.
 
 ``python bench/draw_defaults.py --record NAME.json --out FILE.svg``
 

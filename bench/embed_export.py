@@ -48,7 +48,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def make_run(path: Path, args: argparse.Namespace) -> None:
-    """A run of the model dot, with one float of state beside each embedding."""
+    """A run of the model dot, with one float of state per embedding."""
     options = ["embed.model=dot", f"embed.dim={args.dim}", "embed.optimizer=row_adagrad"]
     config = load_embed_config("base", [*options, f"run.dir={path}", f"data.path={path}"])
     starts = [p * args.rows // args.partitions for p in range(args.partitions + 1)]

@@ -254,7 +254,7 @@ def line_of(figure: dict) -> str:
 
 
 def summary(record: Record, steps: Sequence[Step]) -> str:
-    """Native figures, targets beside figures, and how many steps ended how."""
+    """Native figures, targets next to figures, and how many steps ended how."""
     lines = [line_of(figure) for figure in record.figures()]
     for what, line in record.reach().items():
         reached = "reached" if line["reached"] else "missed"
@@ -331,7 +331,7 @@ class Run:
         return ended["status"]
 
     def say_no_gpu(self, steps: Steps) -> int:
-        """The facts of the machine are saved, beside the carried state as it was."""
+        """The facts of the machine are saved, next to the carried state as it was."""
         print("no GPU: the NVIDIA driver shows none (see nvidia-smi); nothing was run")
         if self.args.saved:
             run_command(steps.native()[0], self.left(), self.logs / "facts.log")

@@ -214,7 +214,7 @@ def summary(sums: dict[str, Counts], iterations: int, planned: int, row_bytes: i
     figures = {
         "launches per iteration": (total.launches / iterations, 25),
         "host waits per iteration": (total.waits / iterations, 5),
-        "bytes over PCIe per 100K planned ids, beside rows": (crossed * IDS / planned, 1.2e6),
+        "bytes over PCIe per 100K planned ids, without rows": (crossed * IDS / planned, 1.2e6),
         "host loads and stores per 100K planned ids": (
             planning.host_accesses * IDS / planned,
             None,

@@ -52,7 +52,7 @@ def parse_args() -> argparse.Namespace:
     arguments.add_argument("--memory", type=parse_bytes, default=parse_bytes("64MiB"))
     arguments.add_argument("--reads", type=int, default=1_000_000)
     arguments.add_argument("--depth", type=int, default=128, help="of the engines")
-    arguments.add_argument("--peer", default="io_uring", help="engine beside nvme")
+    arguments.add_argument("--peer", default="io_uring", help="engine to compare with nvme")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--gpu-reads", type=int, default=32_768, help="of a wave")
     arguments.add_argument("--only-gpu", action="store_true")

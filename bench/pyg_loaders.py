@@ -1,4 +1,4 @@
-"""Seconds per batch of PyG's NodeLoader over a store, beside the own loader.
+"""Seconds per batch of PyG's NodeLoader over a store, and of the own loader.
 
     python bench/pyg_loaders.py [--nodes N] [--json FILE]
 

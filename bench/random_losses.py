@@ -112,7 +112,7 @@ def parse_args() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--seed", type=int, default=0, help="of the first training")
     options.add_argument("--trainings", type=int, default=10, help="number of seeds")
-    options.add_argument("--runs", type=int, default=3, help="of a training, beside the reference")
+    options.add_argument("--runs", type=int, default=3, help="of a training, next to the reference")
     options.set_defaults(tree=ROOT, python=sys.executable, timeout_secs=RUN_SECS)
     return options.parse_args()
 

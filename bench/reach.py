@@ -155,7 +155,7 @@ def resident_memory(store: Path) -> tuple[dict, list[Line]]:
     topology = sum(path.stat().st_size for path in (store / "topology").iterdir()) / 1024
     beside = memory["peak"] - min(topology, memory["file_backed"])
     gib = (store / "features.bin").stat().st_size / 2**30
-    what = f"peak resident memory beside the topology, {gib:.0f} GiB of features (GiB)"
+    what = f"peak resident memory apart from the topology, {gib:.0f} GiB of features (GiB)"
     return result, [
         Line(what, f"{beside / GIB_IN_KIB:.2f}", "", None, "under 2", beside < 2 * GIB_IN_KIB)
     ]

@@ -110,7 +110,7 @@ def main() -> None:
         "checked": options.check,
         "edges_per_batch": rounds[0]["edges"] / options.batches,
         **spread("edges_per_s", rates),
-        # Does not include threads beside the callers (--threads-per-batch).
+        # Does not include threads other than the callers (--threads-per-batch).
         "edges_per_cpu_s": statistics.median(r["edges"] / r["cpu_secs"] for r in rounds),
     }
     publish(results, options)

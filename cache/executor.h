@@ -43,7 +43,7 @@ class CacheExecutor {
   ///   1. rows of the memory tiers, and of `staged`, -> batch
   ///   2. evicted lines, and spilled rows of the batch -> victim slots
   ///   3. inserted rows of the batch -> lines
-  /// A later step may thus write slots and lines that an earlier one reads. Prefetched rows are not
+  /// A later step may so write slots and lines that an earlier one reads. Prefetched rows are not
   /// copied again. Before anything moves, throws ArgumentError if an index is out of range, a slot
   /// or line is written twice or a word names no coming iteration, and throws the errors of
   /// prefetching.

@@ -20,7 +20,7 @@
 
 namespace lsm {
 
-/// One for each kind of work, which goes on beside the others.
+/// One for each kind of work; all run at the same time.
 template <class Backend>
 struct ExecutorBackends {
   std::unique_ptr<Backend> near;    // kernels that touch GPU memory only

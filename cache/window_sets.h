@@ -20,7 +20,7 @@ namespace lsm::cache {
 /// Ids that one task looks up at a time.
 inline constexpr int64_t kLookUpGrain = 4096;
 
-/// The tiers beside the cache whose rows stay.
+/// The tiers other than the cache, whose rows stay.
 struct FixedTiers {
   const IdMap& static_ids;
   const IdMap& constant_ids;

@@ -37,7 +37,7 @@ def main() -> None:
     ) as loader:
         blocks = next(
             iter(loader)
-        ).to_dgl()  # imports dgl the way that works beside torch
+        ).to_dgl()  # imports dgl the way that works with torch
         print(blocks)
         model = Sage([store.feature_dim, 64, store.num_classes])
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -71,6 +71,25 @@ def test_a_headless_sentence_is_found(text, lines):
     assert headless(text) == lines
 
 
+OLD_WORDS = re.compile(r"\b(?:beside|thus|reckon(?:ed|s|ing)?|whilst|hence)\b", re.IGNORECASE)
+FOLDERS = ("cache", "comm", "configs", "docs", "examples", "kernels", "launch", "lsm")
+
+
+def test_prose_has_no_word_that_has_a_plainer_one():
+    """ "next to", "so" and "planned" stand for them, in code, pages and configurations."""
+    suffixes = {".py", ".h", ".cpp", ".cu", ".md", ".yaml", ".sh"}
+    paths = [path for each in FOLDERS for path in sorted((ROOT / each).rglob("*"))]
+    paths = [path for path in [*paths, ROOT / "README.md"] if path.suffix in suffixes]
+    assert len(paths) > 700
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if OLD_WORDS.search(line)
+    ]
+    assert found == []
+
+
 LINK = re.compile(r"\]\(([^)\s#]+)")
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""Adds pages that live outside of docs/: those beside the code, and references made
+"""Adds pages that live outside of docs/: those next to the code, and references made
 from the code. A page asks for the latter by a comment: ``<!-- options MODULE:CLASS -->`` for
 the keys of a configuration, ``<!-- help COMMAND ... -->`` for a help page of ``lsm``.
 """

@@ -64,7 +64,7 @@ struct OrderedSum {
   }
 
  private:
-  // Flags of a tile's word, beside a sum: of the tile, or of all up to it.
+  // Flags that a tile's word holds next to a sum: of the tile, or of all up to it.
   static constexpr uint64_t kOwn = uint64_t{1} << 62;
   static constexpr uint64_t kAll = uint64_t{1} << 63;
 

@@ -181,7 +181,7 @@ class ReadsConfig(Section):
     prefetch: Positive = 4
     """Iterations read ahead. Twice merge_iterations is a useful value."""
     staging_bytes: Bytes = 256 * 2**20
-    """Memory for the rows of iterations read ahead, beside the cache."""
+    """Memory for the rows of iterations read ahead, apart from the cache."""
     threads: Threads = 1
     """Number of planning threads, and of copying threads."""
     repeats: Positive = 1

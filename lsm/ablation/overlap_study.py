@@ -1,6 +1,6 @@
 """Overlapping accesses to a disk: the model and measurements (GIDS, 4.2 and 4.3).
 
-There are two measurements on one test file: bursts of accesses that start together, beside the
+There are two measurements on one test file: bursts of accesses that start together, next to the
 model's curve; and iterations of several batch sizes through the pipeline of training, with and
 without the accumulator.
 """
@@ -105,7 +105,7 @@ def _overlap(
     settings: AccumulatorConfig,
     progress: bool | None,
 ) -> list[dict]:
-    """Bursts of accesses to random blocks, beside the model."""
+    """Bursts of accesses to random blocks, next to the model."""
     model, counts = profile.access_model(), settings.accesses
     iops: dict[int, list[float]] = {count: [] for count in counts}
     with counting("overlapping accesses", settings.repeats * len(counts), progress) as advance:

@@ -1,4 +1,4 @@
-"""Computes a static score beside training, which uses it from then on."""
+"""Computes a static score during training, which uses it from then on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LateScore:
         start = time.perf_counter()
         score = scores.stored_score(GraphStore.open(self._path), self._name, stop=self._stop)
         secs = time.perf_counter() - start
-        logger.debug("score %s: there after %.1f s beside training", self._name, secs)
+        logger.debug("score %s: there after %.1f s of training", self._name, secs)
         return score
 
     def _awaited(self) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ _GPU_SLOT_BYTES = 33  # of a victim slot, in a planner on a GPU
 SLOT_BYTES = 64
 """Most memory of a victim slot: its metadata word, and its places in the planner's order."""
 _SCORE_BYTES = 4
-_COMPUTED_SCORE_BYTES = 24  # while a score is computed beside training
+_COMPUTED_SCORE_BYTES = 24  # while a score is computed during training
 _SCORE_SHARE = 16  # a score is computed if that takes at most this fraction of the budget
 _MIN_ROWS = 1024  # a smaller cache is of no use
 

@@ -69,8 +69,8 @@ class StaticOptions(Section):
     section: ClassVar[str] = "cache.static"
 
     bytes: Bytes = 0
-    """Memory on the training device, beside the cache, for the rows with the highest scores, which
-    are never evicted. 0: none."""
+    """Memory on the training device, apart from the cache, for the rows with the highest scores,
+    which are never evicted. 0: none."""
 
 
 class CacheOptions(PlannerOptions):

@@ -118,7 +118,7 @@ class GpuBatches:
     def at(
         self, peer: int, values: Sequence[int], payload: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As Batches.at(); ``payload``: the address of the rows, beside that of the positions."""
+        """As Batches.at(); ``payload``: the address of the rows, apart from the positions."""
         assert payload is not None, "take() gives shared batches a payload"
         address = payload.view(torch.int64).tolist()
         rows = self._memory.batch_of(peer, address, self.format.dim, self.format.dtype)

@@ -27,7 +27,7 @@ class SharedBatch:
     peers read.
 
     address: numbers with which a peer maps it. rows_address: [k] int64, the address of the rows if
-    they do not lie beside the positions."""
+    they do not lie next to the positions."""
 
     rows: torch.Tensor
     positions: torch.Tensor

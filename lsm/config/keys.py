@@ -62,7 +62,7 @@ def nested(values: dict[Any, Any], flat: Sequence[str] = (), prefix: str = "") -
 
 
 def _merge(result: dict[Any, Any], key: Any, value: Any, prefix: str) -> None:
-    """Puts ``value`` at ``key``, beside what is there if both are sections."""
+    """Puts ``value`` at ``key``; merges it with the section there if both are sections."""
     there = result.get(key)
     if there is None:
         result[key] = value

@@ -1,7 +1,7 @@
 """The configuration of a training run: every section, composed.
 
 A section is the options of its component (``lsm.storage.options``, ``lsm.cache.options``, ...) or,
-where its component is the run itself, lies beside this file. Defaults live in these classes, so an
+where its component is the run itself, lies next to this file. Defaults live in these classes, so an
 installed package needs no file. ``make configs`` generates ``configs/base.yaml`` from them, and
 ``lsm.config.load`` reads files and overrides.
 """

@@ -97,8 +97,7 @@ class TrainConfig(Section):
     compile: bool = False
     """Compile the model with torch.compile."""
     deterministic: bool = True
-    """Have torch take algorithms that give the same sums, run after run. On a GPU that takes
-    compute, and operations that have no such algorithm say so once."""
+    """Use torch's deterministic algorithms. Slower on a GPU; operations without one warn once."""
     num_threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
     eval_every: NonNegative = 1

@@ -25,8 +25,8 @@ also has them by type, as NAME/TYPE."""
 
 EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
 """Counters of ranks that share a cache: requests for rows that another rank requested from the same
-owner at the same iteration, beside COUNTERS' requests; bytes of ids and of rows sent to other
-ranks."""
+owner at the same iteration, in addition to COUNTERS' requests; bytes of ids and of rows sent to
+other ranks."""
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are

@@ -143,7 +143,7 @@ def _torchrun(env: Mapping[str, str]) -> Launch:
     missing = [name for name in names if name not in env]
     if missing:
         raise RuntimeError(
-            f"environment: {', '.join(missing)} missing beside RANK or WORLD_SIZE; "
+            f"environment: {', '.join(missing)} missing next to RANK or WORLD_SIZE; "
             "start the job with torchrun, or unset both to run alone"
         )
     rank, size = _integer(env, "RANK"), _integer(env, "WORLD_SIZE")
@@ -181,7 +181,7 @@ def _slurm(env: Mapping[str, str]) -> Launch:
     missing += [" or ".join(pair) for pair, name in zip(either, found, strict=True) if not name]
     if missing:
         raise RuntimeError(
-            f"environment: {', '.join(missing)} missing beside SLURM_STEP_ID; start the job with "
+            f"environment: {', '.join(missing)} missing next to SLURM_STEP_ID; start the job with "
             "srun (launch/slurm.sbatch)"
         )
     num_tasks, tasks_per_node, nodes = found

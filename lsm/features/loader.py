@@ -79,7 +79,7 @@ class FeatureLoader(RowSource):
     """Batches that are worth completing before they are taken; 0 if result() only waits."""
 
     peer_timeout_secs = 0.0
-    """Longest wait of announce() and result() for other ranks, beside storage."""
+    """Longest wait of announce() and result() for other ranks, in addition to storage."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class RowSource(ABC):
     """Batches, including the next one, that are worth announcing."""
 
     peer_timeout_secs: float
-    """Longest wait of announce() and result() for other ranks, beside storage."""
+    """Longest wait of announce() and result() for other ranks, in addition to storage."""
 
     completed_ahead: int
     """Batches that are worth completing before they are taken; 0 if result() only waits."""

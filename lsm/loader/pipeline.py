@@ -249,9 +249,9 @@ class Pipeline:
     def _take_rows(self, prepared: Prepared) -> None:
         with span("rows"):
             prepared.x = prepared.rows.result(self._policy.timeout_secs)
-            # Copied by a thread beside it, the graph takes no time of the thread that trains.
-            is_beside = self._rows.completed_ahead > 0
-            prepared.sample = prepared.sample.unpack(device_of(prepared.x) if is_beside else HOST)
+            # Another thread copies the graph, so the copy takes no time of the thread that trains.
+            is_ahead = self._rows.completed_ahead > 0
+            prepared.sample = prepared.sample.unpack(device_of(prepared.x) if is_ahead else HOST)
 
 
 _OPEN: weakref.WeakSet[Pipeline] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Memory of a model, and of a step beside its batch."""
+"""Memory of a model, and of a step without its batch."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from lsm.run.totals import Totals
 
 
 class Position(BaseModel):
-    """The progress of training, beside the trained parameters. Sums are over all ranks."""
+    """The progress of training, without the trained parameters. Sums are over all ranks."""
 
     model_config = ConfigDict(extra="forbid")
 

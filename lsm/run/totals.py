@@ -50,7 +50,7 @@ class Totals:
         return _over_ranks([self], world)[0]
 
     def others(self) -> Iterator[tuple[str, float]]:
-        """The sums beside the loss by name, those of this rank too."""
+        """The sums other than the loss by name, those of this rank too."""
         yield from self.counts.items()
         for each in fields(self)[len(fields(Totals)) :]:
             value = getattr(self, each.name)

@@ -1,7 +1,7 @@
 """Disk profiles: measured latency, IOPS and cost of reads, as ``lsm bench storage STORE --profile``
 writes them.
 
-``profile.json`` lies beside a store's ``meta.json``, which does not list it: a profile describes
+``profile.json`` lies next to a store's ``meta.json``, which does not list it: a profile describes
 the machine, not the data.
 """
 

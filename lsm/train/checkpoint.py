@@ -53,7 +53,7 @@ class DamagedError(ValueError):
 
 @dataclass
 class State:
-    """The state of training beside weights and optimizer."""
+    """The state of training without weights and optimizer."""
 
     position: Position = field(default_factory=Position)
     best_model: dict[str, torch.Tensor] = field(default_factory=dict)

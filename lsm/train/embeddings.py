@@ -19,7 +19,7 @@ from lsm.train.sparse_rows import merged, of_rows
 
 
 class EmbeddingOptimizer:
-    """SparseAdam for the tables of embeddings, beside the optimizer of all other weights.
+    """SparseAdam for the tables of embeddings, next to the optimizer of all other weights.
 
     SparseAdam changes only the rows of a batch, and knows no weight decay.
 

@@ -40,7 +40,7 @@ def problem_of(
     if total <= facts.budget and not lacks_rows:
         return None
     problem = (
-        f"memory.bytes: expected room for one batch and what is kept beside it: "
+        f"memory.bytes: expected room for one batch and the memory that is always in use: "
         f"{sum_in_words(terms)}{' and rows of a cache' if lacks_rows else ''}, got "
         f"{format_bytes(facts.budget)}"
     )

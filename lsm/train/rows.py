@@ -128,7 +128,7 @@ class _Score:
 
 def _choose_score(setup: Setup) -> _Score:
     """The scores that ``cache.score`` stands for. auto: a score from the start if it chooses
-    permanent rows or is stored; if it only orders rows, a score that is computed beside
+    permanent rows or is stored; if it only orders rows, a score that is computed during
     training."""
     config, world, cache = setup.config, setup.world, setup.config.cache
     auto = setup.task.cache_score

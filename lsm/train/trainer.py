@@ -272,7 +272,7 @@ class Trainer:
         job.network.share_buffers(job.world)
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
-        release_freed_memory()  # blocks of one split, of its sizes, would lie beside the next's
+        release_freed_memory()  # blocks of one split would stay; those of the next have other sizes
         try:
             with memory_errors(f"while testing on the split {split}"), span("evaluate"):
                 if job.config.train.eval.exact:

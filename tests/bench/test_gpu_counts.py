@@ -22,7 +22,7 @@ COPIED_BYTES_PER_100K_IDS = 1.3e6
 HOST_ACCESSES_PER_100K_IDS = 4e6  # those of polls among them, which differ from run to run
 
 EMULATED = os.environ.get("LSM_EMULATED_CORE")
-BYTES = "bytes over PCIe per 100K planned ids, beside rows"
+BYTES = "bytes over PCIe per 100K planned ids, without rows"
 
 
 def run_count(*options, **environment):

@@ -197,7 +197,7 @@ def test_shared_memory_is_used_again_and_given_up_when_it_is_too_much():
     again = pool.take(40_000)
     assert again.number == number
     del again
-    large = pool.take(60_000)  # does not fit: a new one beside the idle first
+    large = pool.take(60_000)  # does not fit: a new one, and the idle first stays
     assert large.number != number
     del large
     huge = pool.take(500_000)  # the larger idle one stays, the smaller one is given up

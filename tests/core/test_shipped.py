@@ -1,4 +1,4 @@
-"""Configurations and launch scripts are found in a checkout and beside an installed package."""
+"""Configurations and launch scripts are found in a checkout and in an installed package."""
 
 import re
 import shutil

@@ -149,7 +149,7 @@ print("still here")
 @pytest.mark.parametrize("handler", ["none", "before", "after"])
 def test_other_bus_errors_end_the_process_as_before(tmp_path, handler, cause):
     assert signal.SIGBUS == 7
-    assert faulthandler.is_enabled()  # pytest does, so the tests above run beside its handler
+    assert faulthandler.is_enabled()  # pytest does, so the tests above run with its handler
     paths = [tmp_path / "ours", tmp_path / "theirs"]
     for path in paths:
         path.write_bytes(bytes(8192))

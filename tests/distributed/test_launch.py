@@ -138,7 +138,7 @@ def test_without_a_launcher_this_is_a_world_of_one(env):
         (
             SLURM,
             {"SLURM_STEP_NODELIST": None, "SLURM_JOB_NODELIST": None},
-            "SLURM_STEP_NODELIST or SLURM_JOB_NODELIST missing beside SLURM_STEP_ID; start .* srun",
+            "SLURM_STEP_NODELIST or SLURM_JOB_NODELIST missing next to SLURM_STEP_ID; .* srun",
         ),
         (SLURM, {"SLURM_STEP_ID": None}, "SLURM_STEP_ID missing: .* batch script of 7 tasks"),
         (SLURM, {"SLURM_PROCID": "7"}, "expected 0 <= SLURM_PROCID < SLURM_STEP_NUM_TASKS, got 7"),

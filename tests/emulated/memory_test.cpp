@@ -239,7 +239,7 @@ TEST_CASE("GPU memory: ended elsewhere") {
 }
 
 /// torch.cuda.graph() captures in one thread; batches are made in another, and memory grows.
-TEST_CASE("GPU memory: work beside a capture") {
+TEST_CASE("GPU memory: work during a capture") {
   use_device(kDevice);
   const CudaStream training(kDevice);
   const auto pool =

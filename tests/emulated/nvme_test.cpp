@@ -197,7 +197,7 @@ TEST_CASE("GPU nvme: let go elsewhere") {
 }
 
 /// torch.cuda.graph() captures in one thread; another opens a storage, reads and closes it.
-TEST_CASE("GPU nvme: work beside a capture") {
+TEST_CASE("GPU nvme: work during a capture") {
   constexpr int64_t kRowBytes = 512;
   RowFiles files({40, kRowBytes, 4096, 1});
   const CudaStream training(kDevice);

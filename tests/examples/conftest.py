@@ -10,7 +10,7 @@ from support.training import run_forked
 
 @pytest.fixture(scope="session")
 def example_arrays(tmp_path_factory):
-    """A directory as `lsm data convert npy` takes it, with weights beside the edges."""
+    """A directory as `lsm data convert npy` takes it, with weights next to the edges."""
     folder = tmp_path_factory.mktemp("arrays")
     store = synthesize(folder / "store", nodes=4000, dim=32, classes=4, avg_degree=8)
     topology, arrays = store.topology(), folder / "my-graph"

@@ -58,7 +58,7 @@ class Gathers {
     check_cuda(cudaStreamSynchronize(stream_.get()), "fill a table");
   }
 
-  /// `counted`: times that each byte counts, as for the gathers beside it.
+  /// `counted`: times that each byte counts, as for the gathers next to it.
   double rate_of_copies(const char* name, const std::byte* source, int counted, const char* unit) {
     const int64_t bytes = source == far_.data() ? far_batch() : sizes_.batch_bytes;
     const int64_t starts = (source == far_.data() ? sizes_.far_bytes : sizes_.table_bytes) / bytes;

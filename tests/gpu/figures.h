@@ -13,7 +13,7 @@
 
 namespace lsm::testing {
 
-/// A measured rate, beside another that the same run measured: the ceiling, where there is one.
+/// A measured rate, next to another that the same run measured: the ceiling, if there is one.
 struct Figure {
   std::string name;
   std::map<std::string, int64_t> sizes{};

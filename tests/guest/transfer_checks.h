@@ -88,7 +88,7 @@ inline void check_partitions(const std::string& transport, const std::string& na
       swap.read_from = offset((p + 1) % kPartitions, 0);
       transfers->swap(swap, kSwapSecs);
       expect(frame.equals(reference(image, (p + 1) % kPartitions, 0)),
-             concat("partition ", (p + 1) % kPartitions, " was read wrong beside a write"));
+             concat("partition ", (p + 1) % kPartitions, " was read wrong during a write"));
     }
     transfers->sync();
   }
@@ -151,7 +151,7 @@ inline void check_bad_medium(const std::string& transport, const std::string& na
   transfers->swap(frame.write(4 << 20), kSwapSecs);
   std::memset(frame.data(), 0, kFrame);
   transfers->swap(frame.read(4 << 20), kSwapSecs);
-  expect(frame.equals(image.data()), "wrong bytes beside the bad ones");
+  expect(frame.equals(image.data()), "wrong bytes next to the bad ones");
   expect_error([&] { transfers->sync(); }, "flush: write fault");
 }
 

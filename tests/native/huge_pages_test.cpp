@@ -88,7 +88,7 @@ TEST_CASE("core: arrays collapse into the huge pages that they span") {
        }) {
     const size_t expected = collapses ? num_pages * kHugePageBytes : 0;
     size_t found = 0;
-    // The kernel's own thread may collapse pages beside the array at any time.
+    // The kernel's own thread may collapse pages next to the array at any time.
     for (int attempt = 0; attempt < 10; ++attempt) {
       const SmallPages pages;
       const size_t before = pages.huge_bytes();

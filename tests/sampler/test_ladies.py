@@ -232,7 +232,7 @@ def test_equal_weights_are_no_weights(name):
 def test_a_weight_is_a_number_of_parallel_edges(name):
     doubled = weighted_batch([0, 0, 0, 1], [2, 2, 3, 4], None)
     weighted = weighted_batch([0, 0, 1], [2, 3, 4], [2 / 3, 1 / 3, 1.0])
-    if name == "gat":  # beside the self loop, weights relative to their mean matter
+    if name == "gat":  # apart from the self loop, weights relative to their mean matter
         weighted = weighted_batch([0, 0, 1], [2, 3, 4], [1.0, 1 / 2, 1.0])
     torch.testing.assert_close(scores(name, weighted), scores(name, doubled))
 

@@ -2,8 +2,8 @@
 
 planner_memory.py [[policy, ways, sets, mode], ...]
 
-A process of its own: what other tests left behind, in the allocator and in threads, changes memory
-beside a planner.
+A process of its own: other tests leave blocks in the allocator and threads, which change the memory
+that a planner seems to take.
 """
 
 from __future__ import annotations

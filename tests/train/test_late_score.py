@@ -1,4 +1,4 @@
-"""Scores that are computed beside training: used when they are there, stored once, and given up."""
+"""Scores that are computed during training: used when they are there, stored once, and given up."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""Names the data beside a graph that a conversion leaves out."""
+"""Names the data next to a graph that a conversion leaves out."""
 
 from __future__ import annotations
 

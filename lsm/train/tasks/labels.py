@@ -34,12 +34,12 @@ def check_labelled(store: GraphStore, nodes: NodeData) -> None:
     if not nodes.has_labels:
         raise ValueError(
             f"data.path: {store.path} has no labels{of_type}, and lsm train classifies nodes; "
-            f"convert the graph again with node_label.npy beside its arrays, {remedy}"
+            f"convert the graph again with node_label.npy next to its arrays, {remedy}"
         )
     if not is_labelled(nodes):
         raise ValueError(
             f"data.path: {store.path} has no training nodes{of_type}; convert the graph again with "
-            f"train_idx.npy or train_mask.npy beside its arrays, {remedy}"
+            f"train_idx.npy or train_mask.npy next to its arrays, {remedy}"
         )
 
 

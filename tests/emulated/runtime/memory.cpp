@@ -314,7 +314,7 @@ void check_host(uintptr_t address, size_t bytes, const char* what) {
   }
   const Allocation* const found = all.find(address);
   if (found == nullptr || address < found->begin || address + bytes > found->end) {
-    report("the host: %s of %zu bytes at %#zx, beside page-locked memory", what, bytes, address);
+    report("the host: %s of %zu bytes at %#zx, outside page-locked memory", what, bytes, address);
   }
   if (!found->is_live.load(std::memory_order_acquire)) {
     report("the host: %s of %zu bytes at %#zx, freed page-locked memory", what, bytes, address);

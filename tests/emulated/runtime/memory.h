@@ -52,7 +52,7 @@ struct LaneTraffic {
   uintptr_t end = 0;  // of the last one
 };
 
-/// What a kernel may touch beside memory of its device and page-locked memory.
+/// Memory that a kernel may touch, other than that of its device and page-locked memory.
 struct OwnMemory {
   uintptr_t stack, stack_bytes, parameters, parameter_bytes;
   const char* kernel;

@@ -7,7 +7,7 @@
 namespace emulated {
 
 /// Runs all threads of the grid, and returns when they have ended. By the thread of a stream.
-/// `holds_sms`: whether it runs beside training, which has to wait for SMs then.
+/// `holds_sms`: true if it runs during training, which then has to wait for SMs.
 void run_kernel(const char* kernel, int device, const LaunchShape& shape, const LaunchBody& body,
                 bool holds_sms);
 
