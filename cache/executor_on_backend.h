@@ -172,7 +172,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     }
     is_between_plans_ = true;
   }
-  /// After an error: what was queued uses the plan's and the caller's memory, which may go.
+  /// After an error: queued work uses the plan's and the caller's memory, which may go.
   void settle() noexcept {
     try {
       far_->synchronize();
@@ -303,7 +303,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     return list;
   }
 
-  /// Makes what is queued to `far` from now on wait for all that is queued to `near`.
+  /// Makes work queued to `far` from now on wait for all work queued to `near`.
   void fork() {
     backend_->record(forked_);
     far_->block(forked_);

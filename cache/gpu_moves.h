@@ -6,8 +6,8 @@
 
 namespace lsm {
 
-/// The moves of one plan, in the memory of the GPU that decided them: what a GpuExecutor replays
-/// without the host's having seen it. Entries are rows that asked for a line: sets ascending,
+/// The moves of one plan, in the memory of the GPU that decided them. A GpuExecutor replays them
+/// before the host has seen them. Entries are rows that asked for a line: sets ascending,
 /// within a set in request order.
 class GpuMoves {
  public:

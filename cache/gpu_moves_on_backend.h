@@ -61,7 +61,7 @@ class MovesMemory {
   /// To be held for any use of the backend.
   std::mutex& mutex() { return mutex_; }
 
-  /// Under the mutex. What is queued from now on may write the arrays.
+  /// Under the mutex. Work queued from now on may write the arrays.
   std::unique_ptr<MoveArrays<Backend>> take() {
     const std::lock_guard lock(free_mutex_);
     if (free_.empty()) return std::make_unique<MoveArrays<Backend>>(*backend_);

@@ -42,7 +42,7 @@ inline constexpr std::array<const char*, 10> kCounterNames = {
     "misses",   "bypasses", "evictions",   "spilled",     "victim_overflow"};
 static_assert(sizeof(Counters) == kCounterNames.size() * sizeof(int64_t));
 
-/// A row that asked for a line, and what came of it.
+/// A row that asked for a line, and the outcome.
 struct Move {
   uint32_t position;  // of the row
   int64_t line;       // that it got, or -1
@@ -77,8 +77,8 @@ struct Plan {
   std::vector<int64_t> victim_position;  // [v] requests that are served from the victim buffer
   std::vector<int64_t> victim_slot;      // [v]
 
-  // Of a plan that a GPU made: its moves, of which ids, miss_position, slot, leaving, evict, insert
-  // and spill are what list() reads back. No row has a next use in its word then.
+  // Of a plan that a GPU made: its moves. list() reads back ids, miss_position, slot, leaving,
+  // evict, insert and spill. No row has a next use in its word then.
   std::shared_ptr<GpuMoves> on_gpu;
   // The victim slots of the rows that leave the device: an entry per move, none without such a
   // buffer.
@@ -118,7 +118,7 @@ struct Plan {
   /// the victim buffer.
   void count_sources();
 
-  /// Reads back what is on the GPU only; nothing the second time.
+  /// Reads back arrays that are on the GPU only; none the second time.
   void list();
 
  private:

@@ -117,7 +117,7 @@ class SetCacheOnBackend final : public GpuSetCache {
     }
     is_whole_ = true;
   }
-  /// After an error: what was queued uses memory of the caller, which may go.
+  /// After an error: queued work uses memory of the caller, which may go.
   void settle() noexcept {
     try {
       backend_->synchronize();

@@ -17,7 +17,7 @@ struct Placement {
   uint32_t evicted_score = 0;      // if the policy needs scores
 };
 
-/// The key of what cannot be chosen. No policy has a key so high.
+/// The key of a line that cannot be chosen. No policy has a key so high.
 inline constexpr uint64_t kNoKey = ~uint64_t{0};
 
 /// The first of [0, count) whose key_of(i) is lowest, or -1 if all are kNoKey.

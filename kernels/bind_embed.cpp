@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what embeddings from disk need.
+// Exports the functions of embeddings from disk.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

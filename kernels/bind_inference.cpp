@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what inference of all nodes needs.
+// Exports the functions of inference of all nodes.
 #include <pybind11/pybind11.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what link prediction needs.
+// Exports the functions of link prediction.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 

@@ -71,6 +71,75 @@ def test_a_headless_sentence_is_found(text, lines):
     assert headless(text) == lines
 
 
+NATIVE = ("cache", "comm", "kernels", "tests")
+QUOTED = re.compile(r"`+[^`]*`+|\"[^\"]*\"")
+WHAT = re.compile(r"\bwhat\b(?!.*\?)", re.IGNORECASE | re.DOTALL)
+
+
+def native_comments(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each run of whole-line C++ comments, without the line of the licence."""
+    lines = [re.sub(r"^(\s*)///? ?", r"\1# ", line) for line in text.splitlines()]
+    lines[0] = re.sub(r".*SPDX-License-Identifier.*", "", lines[0])
+    yield from comment_blocks("\n".join(lines))
+
+
+def test_native_comments_start_with_their_subject():
+    paths = [path for each in NATIVE for path in sorted((ROOT / each).rglob("*"))]
+    paths = [path for path in paths if path.suffix in {".h", ".cpp", ".cu", ".cuh"}]
+    assert len(paths) > 300
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {sentence}"
+        for path in paths
+        for line, prose in native_comments(path.read_text())
+        for sentence in re.split(r"(?<=[.?])\s", prose)
+        if HEADLESS.match(sentence) and not CLAUSE.match(sentence)
+    ]
+    assert found == []
+
+
+def test_headings_start_with_their_subject():
+    pages = [
+        ROOT / "README.md",
+        *(p for each in FOLDERS for p in sorted((ROOT / each).rglob("*.md"))),
+    ]
+    found = [
+        f"{page.relative_to(ROOT)}: {line}"
+        for page in pages
+        for line in page.read_text().splitlines()
+        if line.startswith("#") and HEADLESS.match(line.lstrip("# "))
+    ]
+    assert found == []
+
+
+def what_clauses(text: str) -> list[int]:
+    """Lines of comments and docstrings with a clause of "what", which stands for a noun."""
+    return sorted(
+        line
+        for line, prose in [*comment_blocks(text), *docstrings(text)]
+        if any(WHAT.search(each) for each in re.split(r"(?<=[.?])\s", QUOTED.sub("", prose)))
+    )
+
+
+def test_prose_has_nouns_in_place_of_what():
+    paths = sorted((ROOT / "lsm").rglob("*.py"))
+    found = {path.relative_to(ROOT).as_posix(): what_clauses(path.read_text()) for path in paths}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('"""Returns what it held."""', [1]),
+        ("x = 1\n# One sentence. Keeps what\n# is needed.", [2]),
+        ('"""Awaits ``what``, in the words of "what it is"."""', []),
+        ("# What does it hold?", []),
+        ('x = "what lies here"', []),
+    ],
+)
+def test_a_clause_of_what_is_found(text, lines):
+    assert what_clauses(text) == lines
+
+
 OLD_WORDS = re.compile(r"\b(?:beside|thus|reckon(?:ed|s|ing)?|whilst|hence)\b", re.IGNORECASE)
 FOLDERS = ("cache", "comm", "configs", "docs", "examples", "kernels", "launch", "lsm")
 

@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The atomic operations of code that runs as a grid or as a loop. Unless they say otherwise they
-// are relaxed, at device scope: they settle who was first, and what they protect is read by a later
-// kernel only.
+// are relaxed, at device scope: they settle who was first, and only a later kernel reads the data
+// that they protect.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace lsm {
 
-/// Lowers *target to `value` if that is less. Returns what it held.
+/// Lowers *target to `value` if that is less. Returns the value before.
 template <class T>
 LSM_HOST_DEVICE T atomic_min(T* target, T value) {
 #if defined(__CUDA_ARCH__)
@@ -30,7 +30,7 @@ LSM_HOST_DEVICE T atomic_min(T* target, T value) {
 #endif
 }
 
-/// Adds `value` to *target. Returns what it held.
+/// Adds `value` to *target. Returns the value before.
 template <class T>
 LSM_HOST_DEVICE T atomic_add(T* target, T value) {
 #if defined(__CUDA_ARCH__)
@@ -41,7 +41,7 @@ LSM_HOST_DEVICE T atomic_add(T* target, T value) {
 #endif
 }
 
-/// What *target holds, while others write to it.
+/// The value of *target, while others write to it.
 template <class T>
 LSM_HOST_DEVICE T atomic_load(T* target) {
 #if defined(__CUDA_ARCH__)
@@ -51,8 +51,8 @@ LSM_HOST_DEVICE T atomic_load(T* target) {
 #endif
 }
 
-/// What *target holds once it is not zero. Precondition: a running thread writes it, and waits for
-/// nothing before.
+/// The value of *target once it is not zero. Precondition: a running thread writes it, and waits
+/// for nothing before.
 template <class T>
 LSM_HOST_DEVICE T atomic_await(T* target) {
   T held = atomic_load(target);
@@ -75,7 +75,7 @@ LSM_HOST_DEVICE void atomic_store(T* target, T value) {
 #endif
 }
 
-/// Writes `value` to *target if that holds `expected`; returns what it held.
+/// Writes `value` to *target if that holds `expected`; returns the value before.
 template <class T>
 LSM_HOST_DEVICE T atomic_compare_exchange(T* target, T expected, T value) {
 #if defined(__CUDA_ARCH__)
@@ -91,7 +91,7 @@ LSM_HOST_DEVICE T atomic_compare_exchange(T* target, T expected, T value) {
 /// Who sees an atomic operation in order.
 enum class Scope : uint8_t { kDevice, kSystem };
 
-/// Adds one to *count: what comes later comes after it.
+/// Adds one to *count. Later accesses stay after it.
 template <Scope kScope>
 LSM_HOST_DEVICE void atomic_acquire(uint32_t* count) {
 #if defined(__CUDA_ARCH__)
@@ -103,7 +103,7 @@ LSM_HOST_DEVICE void atomic_acquire(uint32_t* count) {
 #endif
 }
 
-/// Takes one from *count: what came earlier came before it.
+/// Takes one from *count. Earlier accesses stay before it.
 template <Scope kScope>
 LSM_HOST_DEVICE void atomic_release(uint32_t* count) {
 #if defined(__CUDA_ARCH__)

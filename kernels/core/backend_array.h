@@ -38,7 +38,7 @@ class BackendArray {
     return data_;
   }
 
-  /// As grow(), and what is new is zero: for an array that is read to its end before it is written.
+  /// As grow(), with zeros in the new part: for an array that is read whole before it is written.
   T* grow_zeroed(int64_t count) {
     const T* const before = data_;
     if (grow(count) != before) {

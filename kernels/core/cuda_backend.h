@@ -37,14 +37,13 @@ class CudaBackend {
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
-  /// To be called by a thread before it calls what is below: each has a device of its own.
+  /// A thread calls this before the functions below: each thread has a device of its own.
   void enter() const { use_device(device_); }
 
   cudaStream_t stream() const { return stream_.get(); }
   intptr_t stream_number() const { return reinterpret_cast<intptr_t>(stream()); }
 
-  /// For what is called later, and freed behind what was called before: arrays that grow wait for
-  /// nothing.
+  /// For later calls; memory is freed behind earlier calls. So arrays grow without a wait.
   void* allocate(size_t bytes) { return allocate_in_stream(device_, bytes, stream()); }
   void release(void* memory) { free_in_stream(memory, stream()); }
   void* allocate_pinned(size_t bytes) {
@@ -112,7 +111,7 @@ class CudaBackend {
   void block(const Event& event) { event.CudaEvent::block(stream()); }
   void wait(const Event& event, const char* what) { event.CudaEvent::wait(timeout_secs_, what); }
 
-  /// Returns when all of the above is done, and what was downloaded has arrived.
+  /// Returns when all of the above is done, and downloads have arrived.
   void synchronize() {
     // Whoever asked for these may be gone when a later call succeeds after this one has failed.
     const std::vector<Download> downloads = std::exchange(downloads_, {});

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Owners of what the CUDA runtime hands out, and the check of every call. For .cu files.
+// Owners of the CUDA runtime's objects, and the check of every call. For .cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 
 namespace lsm {
 
-/// A CUDA call failed: what was attempted, the runtime's words, and a remedy where one is known.
+/// A CUDA call failed: the attempt, the runtime's words, and a remedy where one is known.
 struct CudaError : std::runtime_error {
   CudaError(cudaError_t error, const std::string& what);
   cudaError_t code;
@@ -30,10 +30,10 @@ void use_device(int device);
 /// The device that use_device() made this thread's, or the first.
 int current_device();
 
-/// While one lives, this thread's calls do not spoil what another thread captures into a graph
+/// While one lives, this thread's calls do not spoil another thread's capture into a graph
 /// (torch.cuda.graph()). Otherwise calls that allocate, free or ask for an event are refused while
-/// there is a capture anywhere in the process, and end it with an error. What such calls are made
-/// for never depends on what is captured: our streams take no part in captures.
+/// there is a capture anywhere in the process, and end it with an error. Our work never depends on
+/// captured work: our streams take no part in captures.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -69,11 +69,11 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "record event"); }
-  /// Makes what comes later in `stream` wait for what was recorded.
+  /// Makes later work in `stream` wait for the recorded work.
   void block(cudaStream_t stream) const {
     check_cuda(cudaStreamWaitEvent(stream, event_, 0), "wait for an event in a stream");
   }
-  /// Whether it has happened; throws CudaError naming `what` if the work before it failed.
+  /// True once it has happened; throws CudaError naming `what` if the work before it failed.
   bool done(const char* what) const;
   /// Blocks the calling thread; throws TimeoutError naming `what`. An event that was never recorded
   /// has happened.

@@ -24,7 +24,7 @@ struct CudaInfo {
   std::vector<GpuInfo> gpus;
 };
 
-/// Whether this build has GPU code. Asks no driver.
+/// True if this build has GPU code. Asks no driver.
 bool has_cuda();
 
 /// Does not throw if something is missing.

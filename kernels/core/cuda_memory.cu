@@ -11,7 +11,7 @@ namespace lsm {
 namespace {
 
 /// A pool of our own, because the device's default one may have other users with other settings.
-/// It keeps what is freed: giving memory back to the driver, and asking again, takes as long as
+/// It keeps freed memory: giving memory back to the driver, and asking again, takes as long as
 /// cudaMalloc().
 cudaMemPool_t make_pool(int device) {
   cudaMemPoolProps properties = {};

@@ -2,8 +2,8 @@
 // Prefix sums inside the kernel that makes the values and uses the sums. Scans of their own would
 // be two more kernels, and a pass over memory between each. Warps take tiles of items in order,
 // publish a tile's sum as soon as they know it, and look back at the tiles before (Merrill and
-// Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016). Where we differ: a
-// tile is a warp's, because there is no shared memory in code that runs on the host too.
+// Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016). Unlike there, a tile
+// is a warp's, because there is no shared memory in code that runs on the host too.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ enum class Trims { kOnReturn, kBeforeMaking };
 ///   static constexpr Trims kTrims;
 ///   static std::unique_ptr<Block> make(size_t bytes, size_t headroom);  // unless the pool is told
 ///   bool suits(size_t bytes) const;  // whether it is large enough, and not too large
-///   static Blocks trim(Blocks& idle, size_t max_bytes);  // takes out what is to be given up
+///   static Blocks trim(Blocks& idle, size_t max_bytes);  // takes out the blocks to give up
 template <class Block>
 class Pool : public std::enable_shared_from_this<Pool<Block>> {
  public:
@@ -77,8 +77,8 @@ class Pool : public std::enable_shared_from_this<Pool<Block>> {
     return bytes;
   }
 
-  /// For Block::trim(): takes out of `idle` what returned first, until `max_bytes` are left at
-  /// most.
+  /// For Block::trim(): takes the blocks that returned first out of `idle`, until at most
+  /// `max_bytes` are left.
   static Blocks take_oldest(Blocks& idle, size_t max_bytes) {
     size_t bytes = num_bytes(idle);
     auto kept = idle.begin();

@@ -9,7 +9,7 @@
 
 namespace lsm {
 
-/// Whether reads bypass the page cache: kAuto tries, and falls back where the file system refuses.
+/// Reads bypass the page cache or not: kAuto tries, and falls back where the file system refuses.
 enum class DirectMode { kAuto, kOn, kOff };
 
 /// The alignment that direct transfers of a file need; 0 if the kernel does not tell.

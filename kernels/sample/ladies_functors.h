@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a thread does for one in-edge, one slot of a table or one node of a hop that is sampled by
-// LADIES. Edges are numbered among all in-edges of the hop's nodes, as `all` says; the host chooses
-// among the candidates that are found, and edges are then compacted.
+// The work of a thread for one in-edge, one slot of a table or one node of a hop that LADIES
+// samples. Edges are numbered among all in-edges of the hop's nodes, as `all` says; the host
+// chooses among the candidates that are found, and edges are then compacted.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a thread does for one node or one edge of a batch. Functors over raw memory. Nodes are
+// The work of a thread for one node or one edge of a batch. Functors over raw memory. Nodes are
 // numbered in the order in which the edges first name them, so a hash table keeps, for each id, the
 // lowest edge: whichever thread comes first.
 #pragma once
@@ -19,7 +19,7 @@ namespace lsm::device_sample {
 inline constexpr int64_t kFirstEdge = int64_t{1} << 40;
 inline constexpr int64_t kNoError = 0x7F7F7F7F7F7F7F7F;  // a fill
 
-/// From ids to what is known of them, at most half full. Not owned.
+/// From ids to the edges and places that are known of them, at most half full. Not owned.
 struct Table {
   int64_t* ids;     // [mask + 1] -1: empty
   int64_t* values;  // [mask + 1] a local index, or kFirstEdge + the first edge that names it
@@ -35,7 +35,7 @@ struct Table {
     }
   }
 
-  /// Whether `id` was entered, by an earlier kernel.
+  /// True if `id` was entered, by an earlier kernel.
   LSM_HOST_DEVICE bool contains(int64_t id) const {
     uint64_t slot = mix64(static_cast<uint64_t>(id)) & mask;
     while (ids[slot] != -1 && ids[slot] != id) slot = (slot + 1) & mask;

@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the kernels of a batch leave for the next: states of sums, and numbers that they find out.
+// Memory that the kernels of a batch leave to the next: states of sums, and numbers that they find
+// out.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class SumsOnBackend {
  public:
   explicit SumsOnBackend(Backend& backend) : backend_(backend) {}
 
-  /// Zeroes what the next sums need.
+  /// Zeroes the memory of the next sums.
   void clear(int64_t num_words) {
     backend_.fill(state_.grow(num_words), 0, num_words * sizeof(uint64_t));
     num_words_used_ = 0;

@@ -53,7 +53,7 @@ def batch_shares(
 
 
 def _at_least(least: int, shares: Mapping[str, int]) -> dict[str, int]:
-    """``shares``, of which the larger ones give the others what they lack of ``least``."""
+    """``shares``; the larger ones raise the others to ``least``."""
     missing = sum(max(0, least - share) for share in shares.values())
     spare = sum(max(0, share - least) for share in shares.values())
     taken = min(1.0, missing / spare) if spare else 0.0

@@ -25,8 +25,8 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show whether training runs here and what this machine offers; exit 1 if it does not run, or
-    if STORE is no store."""
+    """Show whether training runs here and the parts that this machine has; exit 1 if it does not
+    run, or if STORE is no store."""
     from lsm.doctor.machine import examine, verdict
 
     findings = examine(path)

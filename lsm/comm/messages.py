@@ -247,7 +247,7 @@ class MessageStream:
         for peer in self.peers:
             with contextlib.suppress(RuntimeError, TimeoutError):
                 self.send(peer, Kind.ERROR, _LAST, payload=payload)
-        with self._sending:  # another thread may settle what it sent
+        with self._sending:  # another thread may settle its own messages
             errors = [sent for sent in self._sent if wait and sent.parts[0][0] == Kind.ERROR]
         # A peer that reads the header reads the text at once, unless another rank's error came
         # first.

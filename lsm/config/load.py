@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from lsm.config.keys import annotation_of, current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
 from lsm.core.arguments import as_path
-from lsm.core.section import FLOATS, is_section, keys, wrong_values_named
+from lsm.core.section import FLOATS, INTS, is_section, keys, wrong_values_named
 from lsm.core.shipped import shipped_folder
 from lsm.run.options import default_run_dir
 
@@ -55,16 +55,13 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_INT = "tag:yaml.org,2002:int"
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-_Loader.add_implicit_resolver(
-    _INT, re.compile(r"[-+]?([0-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"), list("-+0123456789")
-)
+_Loader.add_implicit_resolver(*INTS)
 _Loader.add_implicit_resolver(*FLOATS)
 _Loader.add_constructor(
-    _INT, lambda _, node: int(node.value, 0 if re.search("[bx]", node.value) else 10)
+    INTS[0], lambda _, node: int(node.value, 0 if re.search("[bx]", node.value) else 10)
 )
 
 

@@ -33,7 +33,7 @@ class EvalConfig(Section):
     """Seeds per rank and batch for validation and test. null: train.batch_size."""
     exact: bool = False
     """Take all neighbours, layer by layer from disk as `lsm predict` does, in place of sampled
-    ones. num_neighbors and batch_size have then no effect."""
+    ones. num_neighbors and batch_size then have no effect."""
 
 
 class TrainConfig(Section):

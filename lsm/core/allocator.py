@@ -52,8 +52,8 @@ def returning_freed_memory(idle_bytes: int) -> Iterator[None]:
 
     By default glibc keeps blocks of up to 32 MiB once the first of such a size has been freed:
     buffers of a stream and blocks of all threads then lie between each other, and the process takes
-    up to four times what it holds. Ends with keep_freed_memory() if that was called before. Does
-    nothing without glibc.
+    up to four times the memory in use. Ends with keep_freed_memory() if that was called before.
+    Does nothing without glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         yield

@@ -189,7 +189,15 @@ FLOATS = (
 )
 """Numbers of YAML 1.2 as PyYAML resolves them: tag, pattern, first characters."""
 
+INTS = (
+    "tag:yaml.org,2002:int",
+    re.compile(r"[-+]?([0-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"),
+    list("-+0123456789"),
+)
+"""Integers, likewise: ``010`` is ten, and ``089`` is a number, unlike in YAML 1.1."""
+
 _Dumper.add_implicit_resolver(*FLOATS)
+_Dumper.add_implicit_resolver(*INTS)
 
 
 def dump_config(config: BaseModel) -> str:

@@ -63,7 +63,7 @@ class EmbeddingRun:
     @classmethod
     def open(cls, path: str | Path, overrides: Sequence[str] = ()) -> EmbeddingRun:
         """Opens the run directory ``path``. ``overrides``: ``key=value`` of those settings that do
-        not change what was trained. Raises FileNotFoundError, or ValueError for damage."""
+        not change the embeddings. Raises FileNotFoundError, or ValueError for damage."""
         path = as_path("run", path)
         if not (path / run_state.STATE_NAME).is_file():
             raise FileNotFoundError(
@@ -137,7 +137,7 @@ class EmbeddingRun:
 
     def require_unchanged(self) -> None:
         """Raises RuntimeError if the run has a later checkpoint than when it was opened: from then
-        on training overwrites what was read."""
+        on training overwrites the rows that were read."""
         if run_state.load_state(self.path) != self.state:
             raise RuntimeError(
                 f"{self.path}: the run was trained on meanwhile; read it again once it has finished"

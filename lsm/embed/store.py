@@ -10,7 +10,7 @@ from lsm.run.store import open_at
 
 
 def open_store(config: EmbedConfig) -> TripleStore:
-    """Opens the store at ``data.path``, checked to have what training needs."""
+    """Opens the store at ``data.path``, checked to have all that training needs."""
     options = config.embed
     remedy = "give a store of triples (`lsm data convert triples` makes one)"
     store = open_at(config.data.path, TripleStore.open, remedy)

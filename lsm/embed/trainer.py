@@ -152,7 +152,7 @@ class EmbedTrainer:
     def items(self) -> Iterator[Tensor]:
         """The batches of this rank in the rest of the current epoch. Partitions move meanwhile."""
         job, steps = self.job, self._steps
-        # A checkpoint in the middle of an epoch has written what its step writes.
+        # A checkpoint in the middle of an epoch has written the partitions that its step writes.
         is_saved = self.position.iteration > 0
         next_step, first = self._place_in(steps)
         for step in steps[next_step:]:
@@ -280,7 +280,7 @@ class EmbedTrainer:
         }
 
     def _name_slots(self, best: bool) -> None:
-        """Syncs what every rank has written, and names it in the file of the state."""
+        """Syncs the slots that every rank has written, and names them in the file of the state."""
         job = self.job
         job.files.transfers.sync()
         self._count_bytes()  # also the barrier after which every rank has synced

@@ -143,7 +143,7 @@ class _Inference:
             own, needed = self._given - self.free_bytes, self._given + error.missing
             raise ValueError(
                 f"{self._options.memory_key}: expected at least "
-                f"{format_bytes(needed + needed // _ROUNDED)} for {error.what} ("
+                f"{format_bytes(needed + needed // _ROUNDED)} for {error.part} ("
                 f"{format_bytes(own)} of it the process itself), got {format_bytes(self._given)}; "
                 f"give more memory, or {error.remedy}"
             ) from None

@@ -254,7 +254,7 @@ class IntervalStage(Stage):
         return reduced
 
     def _emit(self, first: int, reduced: Tensor, own: Tensor | None) -> int:
-        """Writes the layer's rows of a chunk, and what the next one makes of them. Returns the
+        """Writes the layer's rows of a chunk, and the next layer's projection of them. Returns the
         number of bad rows."""
         rows = self._after(self._rows.streamed.emit(reduced, own, first))
         if self._made is not None:

@@ -169,9 +169,9 @@ class SampledStage(Stage):
         each = rows + graph_bytes(largest)
         self.enough_bytes, free_bytes = (2 + _COPIES) * each, resources.free_bytes
         if free_bytes < self.enough_bytes:
-            what = f"batches of {batch_size} nodes with their neighbours"
+            part = f"batches of {batch_size} nodes with their neighbours"
             missing = self.enough_bytes - free_bytes
-            raise TooLittleMemoryError(what, missing, "take fewer --num-neighbors")
+            raise TooLittleMemoryError(part, missing, "take fewer --num-neighbors")
         self._at_once = max(
             1, min(resources.num_threads, (free_bytes // max(1, each) - 2) // _COPIES)
         )

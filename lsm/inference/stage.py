@@ -35,13 +35,13 @@ class Resources:
 class TooLittleMemoryError(ValueError):
     """The memory of a rank is too small for a stage.
 
-    what: the stage. missing: bytes that it needs besides those that it was given. remedy: another
-    one than more memory.
+    part: the part of the stage, in words. missing: bytes that it needs besides those that it was
+    given. remedy: another one than more memory.
     """
 
-    def __init__(self, what: str, missing: int, remedy: str = "use fewer threads") -> None:
-        super().__init__(f"{what}: {format_bytes(missing)} of memory are missing")
-        self.what, self.missing, self.remedy = what, missing, remedy
+    def __init__(self, part: str, missing: int, remedy: str = "use fewer threads") -> None:
+        super().__init__(f"{part}: {format_bytes(missing)} of memory are missing")
+        self.part, self.missing, self.remedy = part, missing, remedy
 
 
 class Stage(ABC):

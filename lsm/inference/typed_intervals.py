@@ -2,7 +2,7 @@
 
 The edges of one type after the other are reduced, in the order of their sources, and each adds its
 rows to the sum of the interval. So results have the same bits whatever the intervals are. Rows are
-hidden ones, which are narrow already: what a convolution makes of a row before it aggregates is
+hidden ones, which are narrow already: the projection of a row that a convolution aggregates is
 computed as the row streams by, and never written.
 """
 
@@ -178,7 +178,7 @@ class TypedIntervalStage(Stage):
     def _project(
         self, rows: Tensor, project: Callable[[Tensor], Tensor | None], out: Tensor
     ) -> None:
-        """Writes what ``rows``, from the first one of a chunk on, become."""
+        """Writes the projections of ``rows``, from the first one of a chunk on."""
 
         def work(at: int) -> None:
             with torch.inference_mode():

@@ -181,7 +181,7 @@ def check_open(topology: Any, sampler: Any = None) -> None:
     """Raises TypeError for a ``topology`` or a ``sampler`` of another kind; None is of any."""
     if not isinstance(topology, Topology | TypedTopology | None):
         raise TypeError(
-            f"topology: expected what store.topology() returns, got {type(topology).__name__}"
+            f"topology: expected the result of store.topology(), got {type(topology).__name__}"
         )
     if sampler is not None and not all(
         callable(getattr(sampler, name, None)) for name in ("sample", "edge_ids")

@@ -31,10 +31,10 @@ from lsm.storage.read_ahead import ReadAhead
 class LinkNeighborLoader(Loader):
     """Iterates over an epoch of Batches of links, as PyG's loader of the same name does.
 
-    Batches carry what NeighborLoader's do, without labels of seeds, and ``links``, a SeedLinks with
-    PyG's fields: ``edge_label_index, edge_label`` and ``edge_label_time``, or ``src_index,
-    dst_pos_index, dst_neg_index`` and ``seed_time``. ``batch_size`` counts links. Their contents
-    are a function of (seed, epoch, iteration, rank) and of nothing else.
+    Batches carry the fields of NeighborLoader's, without labels of seeds, and ``links``, a
+    SeedLinks with PyG's fields: ``edge_label_index, edge_label`` and ``edge_label_time``, or
+    ``src_index, dst_pos_index, dst_neg_index`` and ``seed_time``. ``batch_size`` counts links.
+    Their contents are a function of (seed, epoch, iteration, rank) and of nothing else.
 
     Unlike PyG's, a batch samples none of its own links, nor their reverses, unless
     ``exclude_seed_edges`` is False; and with ``links`` no edge of validation or test.

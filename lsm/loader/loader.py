@@ -27,7 +27,7 @@ class Loader:
         features: Source of rows.
         policy: Bounds on the work ahead of the consumer.
         owns_features: Close ``features`` with the loader.
-        form: Iterate over what it makes of the batches; None: the batches themselves.
+        form: Iterate over its results for the batches; None: over the batches themselves.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class NeighborLoader(Loader):
         sampling: The method that draws neighbours: neighbor, labor, or a Sampling with its options,
             or a dict of them.
         sampler: Draws ``num_neighbors`` in place of a NeighborSampler over the topology;
-            ``sampling`` has then no effect.
+            ``sampling`` then has no effect.
         prefetch: Most iterations that are read ahead. A ReadAhead adapts them to the reads that the
             drive has outstanding.
         staging_bytes: Most bytes of rows that are read ahead, as a number or as "256MiB".

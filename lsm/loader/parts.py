@@ -36,7 +36,7 @@ class LoaderParts:
 
     seeds: SeedSource
     sampler: Any
-    """A Sampler, or one that takes what the seeds have besides ids."""
+    """A Sampler, or one that takes the values that the seeds have in addition to ids."""
     batches: NodeBatches
     description: str
     """For the loader's repr()."""

@@ -35,7 +35,7 @@ def check_features(features: Any) -> None:
     """Raises TypeError for ``features`` that are neither None nor a source of rows."""
     if features is not None and not isinstance(features, RowSource):
         raise TypeError(
-            "features: expected what lsm.open_features(store) returns, got "
+            "features: expected the result of lsm.open_features(store), got "
             f"{type(features).__name__}"
         )
 

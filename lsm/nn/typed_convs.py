@@ -97,8 +97,8 @@ class RelationConvs(TypedConv):
         return sums
 
     def with_own(self, name: str, own: Tensor, sums: Tensor | None) -> Tensor | None:
-        """The ``sums`` of nodes of type ``name`` over the types of edges into them, and what their
-        ``own`` rows add; None: nothing."""
+        """The ``sums`` of nodes of type ``name`` over the types of edges into them, plus the terms
+        of their ``own`` rows; None: nothing."""
         return sums
 
     def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:

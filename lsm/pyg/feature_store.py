@@ -83,7 +83,7 @@ class FeatureStore(PygFeatureStore):
         return f"{type(self).__name__}({self.store!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to a process: the open engine, mapped values, a batch ahead."""
+        """Without the state of a process: the open engine, mapped values, a batch ahead."""
         return self.__dict__ | {"opened": None, "_values": {}, "_ahead": None, "_planning": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -149,8 +149,8 @@ class FeatureStore(PygFeatureStore):
         return self._multi_get_tensor([attr])[0]
 
     def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[Tensor]:
-        """The values of each of ``attrs``. Raises KeyError for values that are not there, and what
-        the fetch of rows raises."""
+        """The values of each of ``attrs``. Raises KeyError for values that are not there, and the
+        errors of the fetch of rows."""
         types = [self._type_of(attr) for attr in attrs]
         of_rows = [
             place

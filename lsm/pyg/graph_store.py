@@ -53,7 +53,7 @@ class GraphStore(PygGraphStore):
         ]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
-        """Sources [E] and bounds by destination [N + 1], int64; None for what is not stored."""
+        """Sources [E] and bounds by destination [N + 1], int64; None: not stored."""
         edge_type = EDGE if edge_attr.edge_type is None else tuple(edge_attr.edge_type)
         is_known = edge_type in self.store.edge_types
         if not is_known or edge_attr.layout != EdgeLayout.CSC:

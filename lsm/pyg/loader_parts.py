@@ -230,7 +230,7 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
     for option in _OF_PYG:
         if option in options:
             raise TypeError(
-                f"{name}: {option} is for PyG's loader, next to what {name} returns: "
+                f"{name}: {option} is for PyG's loader, next to the result of {name}: "
                 f"NodeLoader(**parts, {option}=...), or LinkLoader"
             )
     for option in ("as_pyg", "as_dgl", "sampler"):

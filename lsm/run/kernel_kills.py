@@ -15,7 +15,7 @@ _REMEDY = "give the job more memory, or set memory.bytes lower"
 
 def count_kills() -> dict[str, Any]:
     """The counts of this machine and of this process's control group, with the facts that tell both
-    from others: ``boot``, ``machine``, ``group`` and ``in_group``. None for what is not known."""
+    from others: ``boot``, ``machine``, ``group`` and ``in_group``. None: not known."""
     group, events = _memory_group()
     return {
         "boot": _text(_BOOT).strip() or None,

@@ -1,4 +1,4 @@
-"""The log of a run: what was logged and printed, in ``run.log`` of its directory."""
+"""The log of a run: logged and printed lines, in ``run.log`` of its directory."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Ladies(Kind):
 
     debias: bool = False
     """ladies: weight edges so that the expected aggregate is the mean over all neighbours. false:
-    the weights of a node add up to one, and are biased, for one towards nodes that are in the batch
+    the weights of a node add up to one, and are biased, such as towards nodes that are in the batch
     already."""
 
     def native(self) -> native.LadiesSampling:

@@ -64,7 +64,7 @@ class Sampling(Section):
         """Returns the Sampling that an argument gives.
 
         Args:
-            sampling: A Sampling, a dict of its fields, or a kind, which has then default options.
+            sampling: A Sampling, a dict of its fields, or a kind, which then has default options.
 
         Returns:
             The Sampling.

@@ -46,8 +46,8 @@ def device_terms(setup: Setup) -> dict[str, int]:
 
 
 def cache_room(setup: Setup, shape: Shape) -> int:
-    """GPU memory that ``cache.bytes=auto`` gives to a cache: half of the room that the known needs,
-    a step's activations, and the topology if it goes there, leave. A collective."""
+    """GPU memory that ``cache.bytes=auto`` gives to a cache: half of the room after the known
+    needs, a step's activations, and the topology if it goes there. A collective."""
     config = setup.config
     samples_there = not setup.task.samples_on_host
     width = max(config.model.hidden_dim, *feature_dims(setup.store).values())

@@ -82,6 +82,12 @@ def test_overrides_are_yaml_and_the_last_one_wins():
     [
         ["storage.max_read_bytes=12345", "train.lr=1e-7", "model.name=gat"],
         [
+            "run.dir=0809",
+            "data.path=+08",
+            "model.name=torch_geometric.nn:GIN",
+            'model.args={a: "09_1"}',
+        ],
+        [
             "run.dir=1e-4",
             "model.name=torch_geometric.nn:GIN",
             'model.args={a: "1e3", b: 1e3, c: {d: ".5"}}',

@@ -160,7 +160,7 @@ TEST_CASE("GPU memory: growth waits for nothing else") {
   LSM_EXPECT(!end.was_late(), "growth waited for the training");
 }
 
-/// What is freed stays in the pool until it is trimmed; what is in use stays in any case.
+/// Freed memory stays in the pool until it is trimmed; memory in use stays in any case.
 TEST_CASE("GPU memory: trimmed") {
   constexpr int64_t kBytes = 64 << 20;
   use_device(kDevice);

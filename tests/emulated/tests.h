@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the tests on a GPU share. On the emulated one they run on its second device: a thread that
+// Shared by the tests on a GPU. On the emulated one they run on its second device: a thread that
 // chose none is on the first, so that a missing cudaSetDevice() is found.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace lsm::testing {
 
 #if defined(LSM_EMULATED_GPU)
 inline constexpr int kDevice = 1;
-/// Whether kernels round as the host does: the compiler of a GPU contracts sums of products.
+/// True if kernels round as the host does: the compiler of a GPU contracts sums of products.
 inline constexpr bool kRoundsAsHost = true;
 #else
 inline constexpr int kDevice = 0;

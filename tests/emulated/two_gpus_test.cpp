@@ -53,7 +53,7 @@ TEST_CASE("GPU memory: ended elsewhere, mapped") {
   end_elsewhere(comm::make_gpu_memory(kDevice)->map(batch->handle(), batch->size()));
 }
 
-/// What is locked is what was asked for, and comes from the pool again.
+/// Page-locked memory has the size that was asked for, and comes from the pool again.
 TEST_CASE("GPU memory: page-locked memory has its size") {
   constexpr size_t kBytes = (size_t{17} << 20) + 100;
   const auto make = [](size_t bytes, size_t) {

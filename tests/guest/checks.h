@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What must hold for QEMU's controllers over any transport.
+// Checks that hold for QEMU's controllers over any transport.
 //
 // Controller A: namespace 1 with 512 B blocks (image a1), namespace 2 with 4 KiB blocks (a2),
 // namespace 3 with 8 bytes of metadata for each of its blocks.
@@ -113,7 +113,7 @@ inline void check_engine(const std::string& transport, const std::vector<std::st
   }
 }
 
-/// What tells one namespace from another is read back as it was written.
+/// The label that tells one namespace from another is read back as it was written.
 inline void check_last_page(const Names& names) {
   nvme::TransportOptions options;
   options.transport = names.transport;

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the first process of a test guest needs: file systems, checks with one line of result each,
-// and the end of the machine.
+// The parts of the first process of a test guest: file systems, checks with one line of result
+// each, and the end of the machine.
 #pragma once
 
 #include <fcntl.h>

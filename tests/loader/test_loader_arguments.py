@@ -159,7 +159,7 @@ def test_another_object_is_no_store(other):
 def test_another_object_is_no_source_of_rows(store):
     for make in (lsm.NeighborLoader, lsm.LinkNeighborLoader):
         with pytest.raises(
-            TypeError, match=r"features: expected what lsm\.open_features.*GraphStore"
+            TypeError, match=r"features: expected the result of lsm\.open_features.*GraphStore"
         ):
             make(store, [3], features=store)
 
@@ -184,7 +184,7 @@ def test_numbers_and_numpys_values_are_flags(store, value):
 def test_another_object_is_no_topology_and_no_sampler(store):
     for make in (lsm.NeighborLoader, lsm.LinkNeighborLoader):
         with pytest.raises(
-            TypeError, match=r"topology: expected what store\.topology\(\).* got int"
+            TypeError, match=r"topology: expected the result of store\.topology\(\).* got int"
         ):
             make(store, [3], topology=3)
     with pytest.raises(TypeError, match=r"sampler: expected one with sample\(\).* got int"):

@@ -16,7 +16,7 @@
 
 namespace lsm::testing {
 
-/// What outlives the device node: mappings stay until they are unmapped.
+/// State that outlives the device node: mappings stay until they are unmapped.
 struct FakeModuleState {
   struct Mapping {
     std::thread::id owner;

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What GPU code does, against the host: for its twins, and for the emulated GPU.
+// Checks of GPU code against the host: for its twins, and for the emulated GPU.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,13 @@ inline constexpr int64_t kNumNodes = 300;
 class CheckedMemory {
  public:
   virtual ~CheckedMemory() = default;
-  /// Where rows are delivered to.
+  /// The memory that rows are delivered to.
   virtual std::byte* rows(size_t bytes) = 0;
   /// Host memory that it reads, as long as this lives.
   virtual std::byte* staging(std::span<const std::byte> contents) = 0;
   /// Its own memory, the same.
   virtual std::byte* resident(std::span<const std::byte> contents) = 0;
-  /// What rows() has.
+  /// The contents of rows().
   virtual std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) = 0;
 };
 

@@ -125,7 +125,7 @@ void check_ordered_sums(HostBackend backend) {
   }
 }
 
-/// Where a twin reads its arrays. Precondition: `types` outlives it.
+/// The arrays that a twin reads. Precondition: `types` outlives it.
 GpuGraph graph_of(const SampledTypes& types) {
   const std::vector<TypedEdges> edges = edges_of(types);
   const TypedOptions options = options_of(types);

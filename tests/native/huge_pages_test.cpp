@@ -67,7 +67,7 @@ class SmallPages {
   std::byte* first_;
 };
 
-/// Whether this kernel collapses a page when it is asked to, without the function under test.
+/// True if this kernel collapses a page when it is asked to, without the function under test.
 bool kernel_collapses() {
   const SmallPages pages;
   return madvise(pages.first(), kHugePageBytes, 25 /* MADV_COLLAPSE */) == 0;

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What must hold for reads through any controller whose namespaces' bytes are known: run against
+// Checks of reads through any controller whose namespaces' bytes are known: run against
 // the emulated controller (nvme_test.cpp), over libnvm played (nvme_transport_test.cpp), and
 // against QEMU's (tests/guest).
 #pragma once

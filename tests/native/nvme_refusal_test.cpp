@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What must be refused with words that help: no permission, memory without addresses, controllers
+// Refusals, with words that help: no permission, memory without addresses, controllers
 // and namespaces that we cannot use.
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -60,7 +60,7 @@ TEST_CASE("nvme: reads through libnvm") {
   LSM_EXPECT(machine.num_mappings() == 0, machine.num_mappings(), " mappings were left");
 }
 
-/// What training writes through the module is in the file behind its controller.
+/// Bytes that training writes through the module are in the file behind its controller.
 TEST_CASE("nvme: writes through libnvm") {
   constexpr int64_t kPage = 4096;
   constexpr int64_t kBytes = 37 * kPage;

@@ -136,7 +136,7 @@ TEST_CASE("nvme worker: completion fails") {
   check_broken(machine);
 }
 
-/// What was taken before the failure is delivered.
+/// Completions that were taken before the failure are delivered.
 TEST_CASE("nvme worker: failure after a completion") {
   LaneMachine machine;
   machine.luck.submits = 1;

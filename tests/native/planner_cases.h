@@ -32,7 +32,7 @@ struct PlannerCase {
   std::string name() const;
 };
 
-/// What the tiers hold after each plan, by id. check() says whether a plan follows from it.
+/// The contents of the tiers after each plan, by id. check() tells if a plan follows from it.
 class TierModel {
  public:
   explicit TierModel(const PlannerCase& planned) : planned_(planned) {}
@@ -45,7 +45,7 @@ class TierModel {
   void check_requests(const cache::Plan& plan);
   void enter_victims(const cache::Plan& plan, const std::vector<int64_t>& slots,
                      const std::vector<int64_t>& words, const std::vector<int64_t>& ids);
-  /// What the word of row `id` says of its next use is so.
+  /// The word of row `id` tells its next use rightly.
   void check_word(const cache::Plan& plan, int64_t id, uint64_t word) const;
 
   const PlannerCase& planned_;

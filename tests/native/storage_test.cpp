@@ -126,8 +126,8 @@ TEST_CASE("storage: faults are errors") {
   }
 }
 
-/// What is under way when an engine closes either arrives or is an error, never a hang; what was
-/// cancelled is not written.
+/// A read under way when an engine closes arrives or is an error, never a hang; a cancelled one is
+/// not written.
 TEST_CASE("storage: closing ends reads") {
   RowFiles files({400, 4096, 4096, 2});
   const auto rows = every(400);

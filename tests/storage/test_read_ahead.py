@@ -41,9 +41,10 @@ def test_share_and_accesses_are_inverse(share, peak, secs):
     assert model.iops(model.accesses(share)) == pytest.approx(share * peak)
 
 
-def test_the_whole_peak_takes_infinitely_many():
-    with pytest.raises(ValueError, match="share: expected 0 <= share < 1, got 1"):
-        OPTANE.accesses(1)
+@pytest.mark.parametrize("share", [-0.5, 1, float("nan")])
+def test_the_whole_peak_and_less_than_nothing_are_no_shares(share):
+    with pytest.raises(ValueError, match=f"share: expected 0 <= share < 1, got {share}"):
+        OPTANE.accesses(share)
 
 
 ROOM = 1000
@@ -79,6 +80,14 @@ def test_iterations_worth_reading_together_do_not_wait_for_the_device():
     assert ahead.decide(flight(5, ready=2, reads=10**6), 1, ROOM) is Decision.START
     assert ahead.decide(flight(8, ready=2), 1, ROOM) is Decision.WAIT_FOR_TRAINING
     assert ahead.decide(flight(5, row_bytes=ROOM), 1, ROOM) is Decision.WAIT_FOR_TRAINING
+
+
+def test_the_drive_waits_once_half_of_those_in_flight_are_ready():
+    ahead = ReadAhead(iterations=2, max_iterations=64, accesses=100, merges=True)
+    for in_flight in (4, 9, 20, 63):
+        half = in_flight // 2
+        assert ahead.decide(flight(in_flight, half - 1), 1, ROOM) is Decision.START
+        assert ahead.decide(flight(in_flight, half), 1, ROOM) is Decision.WAIT_FOR_TRAINING
 
 
 def test_a_fixed_depth_is_kept_whatever_the_device_does():

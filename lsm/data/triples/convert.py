@@ -41,7 +41,7 @@ def convert_triples(
     names of the first line. ``comment``: lines that start so are left out.
 
     ``seed`` also shuffles the entities: an id is a place in that shuffle. A triple that occurs
-    again in its split is left out. ``TripleMeta.counts`` says what the source has of each oddity.
+    again in its split is left out. ``TripleMeta.counts`` counts the oddities of the source.
     ``memory_bytes`` bounds the sort; names and 17 bytes per entity come on top.
     Raises ValueError or OSError, naming the line of a malformed triple, and leaves nothing behind.
     """

@@ -95,7 +95,7 @@ class EdgeKeys:
 
 
 class TripleSorter:
-    """Sorts keys by runs in ``directory``; ``memory_bytes`` bounds what it holds."""
+    """Sorts keys by runs in ``directory``; ``memory_bytes`` bounds its memory."""
 
     def __init__(self, directory: Path, name: str, memory_bytes: int) -> None:
         self.num_duplicates = 0

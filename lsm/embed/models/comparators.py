@@ -51,7 +51,7 @@ class Comparator(ABC):
             out[rows] = self.of_pairs(queries[rows, None], entities)
 
     def save(self, scores: Tensor) -> Tensor | None:
-        """Saves what the backward pass needs of the scores; call before the loss overwrites
+        """The part of the scores that the backward pass needs; call before the loss overwrites
         them."""
         return None
 

@@ -9,7 +9,7 @@ def legend_turns(partitions: int) -> list[Turn]:
     """Legend's column separation covering for a buffer of 3: one partition (the column) stays until
     it has met all others, then its successor takes over.
 
-    Where we differ from the listing: its line 15 compares a slice of a full column with a length
+    A difference from the listing: its line 15 compares a slice of a full column with a length
     that it never has; we evict the larger id if it has yet to meet a larger one. Its line 12 may
     evict the partition just loaded; we then evict the smaller of the others. If the successor is
     resident, nothing is loaded. We look for the partition to load from the one loaded last upward.

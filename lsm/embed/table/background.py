@@ -29,7 +29,7 @@ def in_thread(body: Callable[[], Result]) -> Future[Result]:
 
 
 def result_of(moves: Future[Result], timeout_secs: float) -> Result:
-    """Blocks until ``moves`` have ended; returns their result, or raises what they raised. Raises
+    """Blocks until ``moves`` have ended; returns their result, or raises their error. Raises
     TimeoutError if they are stuck in a system call for longer than ``timeout_secs``, which is their
     own time-out."""
     limit = timeout_secs + _GRACE_SECS

@@ -79,7 +79,7 @@ class PartitionBuffer:
         self._pending = in_thread(lambda: self._frames.move(self._files, frame, moves, trained))
 
     def finish(self) -> None:
-        """Returns when the moves of the step have ended; raises what they raised, and TimeoutError
+        """Returns when the moves of the step have ended; raises their error, and TimeoutError
         if their thread is stuck in a system call for longer than their time-outs."""
         pending, self._pending = self._pending, None
         if pending is not None:

@@ -40,7 +40,7 @@ def claim(transfers: Transfers, layout: PartitionLayout, run_dir: Path, erase: s
         if found and erase != str(transfers.path):
             raise ValueError(
                 f"storage.devices: {transfers.path} holds {found}, and was left as it is; name "
-                f"another drive, or set storage.erase={transfers.path} to lose what it holds"
+                f"another drive, or set storage.erase={transfers.path} to lose its contents"
             )
     run = run or uuid.uuid4().hex
     record = {"run": run, "device": str(transfers.path)}

@@ -98,7 +98,7 @@ class Slots:
         return self.read(partition)
 
     def read(self, partition: int) -> SlotAccess:
-        """A read of what was written last."""
+        """A read of the slot that was written last."""
         return SlotAccess(partition, self._current[partition], self._writes[partition])
 
     def save(self, *, is_best: bool = False) -> None:

@@ -17,7 +17,7 @@ Kind = Literal["step", "epoch"]
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run whose numbers are logged, from a position on. A logger drops what it has of later
+    """A run whose numbers are logged, from a position on. A logger drops its points of later
     iterations, so that a resumed run has each one once."""
 
     directory: Path

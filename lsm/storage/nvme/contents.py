@@ -1,4 +1,4 @@
-"""Tells what a drive holds by its first and last bytes."""
+"""Tells the contents of a drive by its first and last bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ START_BYTES = 128 << 10
 """Bytes at the start of a drive that hold the signatures of common file systems, RAIDs and
 partition tables."""
 
-# Offset, bytes, and what they are the signature of.
+# Offset, bytes, and the contents that they are a signature of.
 _SIGNATURES = (
     (1080, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),

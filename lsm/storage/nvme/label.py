@@ -1,5 +1,5 @@
-"""The label of a namespace: its last block names what lies before it, the features of a store, or
-the partitions of an embedding run.
+"""The label of a namespace: its last block names the contents, the features of a store or the
+partitions of an embedding run.
 
 A namespace has no file names. Without a label, a drive with other features, or drives of a striped
 set in the wrong order, would go unnoticed until a model has been trained on them.

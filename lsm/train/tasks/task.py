@@ -73,8 +73,8 @@ class Task(ABC):
         """The nodes of ``split``, by their ids in the type: [N] int64."""
 
     def on_host(self, batch: Batch) -> Batch:
-        """``batch`` with what the loss takes from the host. A batch that the host samples is
-        still there."""
+        """``batch`` with the values that the loss takes from the host. A batch that the host
+        samples is still there."""
         return batch
 
     @abstractmethod

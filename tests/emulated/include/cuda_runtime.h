@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What nvcc knows by itself: qualifiers, indices, intrinsics, and launches, which translate.py
-// writes as calls of emulated::launch(). Every file of the build includes it first.
+// Names that nvcc knows by itself: qualifiers, indices, intrinsics, and launches, which
+// translate.py writes as calls of emulated::launch(). Every file of the build includes it first.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,17 +32,17 @@ Dim grid_size();
 
 enum class Meeting : uint8_t { kSyncWarp, kShuffle, kShuffleXor, kBallot };
 
-/// Where the lanes of a warp meet: each brings a value and gets its answer. One that comes with
+/// The meeting of a warp's lanes: each brings a value and gets its answer. One that comes with
 /// another meeting, another mask or from another line than the rest is an error.
 uint64_t meet(Meeting meeting, uint32_t mask, uint64_t value, uint32_t argument, const char* file,
               int line);
 
-/// Around an atomic operation, by which threads of a device may order what they do. Ends the
+/// Around an atomic operation, by which threads of a device may order their accesses. Ends the
 /// process if the host sees it, too, and its scope is the device.
 void begin_scoped(const void* memory, bool is_of_device, std::memory_order order);
 void end_scoped(const void* memory, std::memory_order order);
 
-/// What a memory fence of system scope and a store to a device's registers do.
+/// The effects of a memory fence of system scope and of a store to a device's registers.
 void fence_system();
 bool take_fence();
 

@@ -76,7 +76,7 @@ void mark_written(void* memory, size_t bytes) {
   hook_write(memory, std::min(bytes, kLarge));
 }
 
-/// What a stream reads of the GPU's or of page-locked memory.
+/// A read by a stream of the GPU's or of page-locked memory.
 template <class T>
 const T* reads(int device, const T* memory, size_t count, const char* what) {
   check(device, memory, count * sizeof(T), what);
@@ -366,7 +366,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 
 namespace {
 
-/// What of a copy crosses the bus.
+/// Counts the bytes of a copy that cross the bus.
 void count_copy(const void* target, const void* source, size_t bytes) {
   const bool is_from_gpu = is_on_gpu(source), is_to_gpu = is_on_gpu(target);
   if (is_from_gpu == is_to_gpu) return;

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What kernels did, for tests that hold how much they may do.
+// Counts of the work of kernels, for tests that bound it.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ struct KernelCounts {
 /// Of all launches of the kernel of this name so far.
 KernelCounts& counts_of(const char* kernel);
 
-/// What the host asked for, and what crossed the bus (bench/gpu.py --count).
+/// The calls of the host, and the bytes over the bus (bench/gpu.py --count).
 struct CallCounts {
   /// Kernels, with those of CUB as it has them.
   std::atomic<int64_t> launches{0};
@@ -37,8 +37,8 @@ struct CallCounts {
 
 CallCounts& call_counts();
 
-/// What the warps of launches asked memory for, while it is counted; the stacks of lanes, which
-/// stand for registers, and parameters are left out. Only the memory build sees it.
+/// The accesses of the warps of launches, while they are counted; the stacks of lanes, which stand
+/// for registers, and parameters are left out. Only the memory build sees it.
 struct WarpTraffic {
   /// Loads and stores of the lane that had most of them in its warp: instructions, where lanes go
   /// the same way.

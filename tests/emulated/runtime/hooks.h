@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the two builds do differently. race_hooks.cpp tells the thread sanitizer of lanes, streams
+// The differences of the two builds. race_hooks.cpp tells the thread sanitizer of lanes, streams
 // and events, and of nothing else; memory_hooks.cpp checks every access that the sanitizer's
 // instrumentation reports, and knows no order.
 #pragma once
@@ -16,7 +16,7 @@ void* hook_create_fiber();
 void* hook_current_fiber();
 /// To another fiber of this thread, which gives no order.
 void hook_switch(void* fiber);
-/// What a stream does to memory by itself.
+/// Accesses of a stream itself.
 void hook_read(const void* memory, size_t bytes);
 void hook_write(void* memory, size_t bytes);
 /// It is gone for good; whole pages.
@@ -34,9 +34,9 @@ class Token {
   void* place_;
 };
 
-/// What the lane that runs in this thread may touch; null on the host.
+/// The memory that the lane in this thread may touch; null on the host.
 inline thread_local const OwnMemory* own_memory = nullptr;
-/// Whether this thread plays the device, whose memory it may then touch. Volatile, because the
+/// True while this thread plays the device, whose memory it may then touch. Volatile, because the
 /// compiler takes memset() for a function that does not look at it.
 inline thread_local volatile bool is_on_device = false;
 

@@ -38,7 +38,7 @@ struct Range {
 constexpr int kMaxRanges = 256;
 
 /// Addresses of all places in a row, and the allocation of every page. Never destroyed: threads of
-/// the runtime use it to the end. What it holds comes from mmap(), which the sanitizer does not
+/// the runtime use it to the end. Its contents come from mmap(), which the sanitizer does not
 /// watch.
 struct Memory {
   Lock lock;

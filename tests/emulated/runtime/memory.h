@@ -34,14 +34,14 @@ bool register_range(void* memory, size_t bytes, int device);
 /// The device that it was registered with, -1 if it was not.
 int unregister_range(void* memory);
 
-/// Whether `device` has mapped memory of another device.
+/// Notes that `device` has mapped memory of another device, or has not.
 void set_peer_access(void* memory, int device, bool has_access);
 
 /// A launch, as its warps know it.
 struct Launch {
   uint32_t number;
-  /// Whether a warp made an atomic operation that orders memory, or a fence. Which of its warps
-  /// come after which is then for the race build to say.
+  /// True if a warp made an atomic operation that orders memory, or a fence. The race build then
+  /// tells the order of its warps.
   std::atomic<bool> is_ordered{false};
 };
 
@@ -74,13 +74,13 @@ void check_host(uintptr_t address, size_t bytes, const char* what);
 /// Addresses of all memory that cudaMalloc() and cudaHostAlloc() give.
 uintptr_t memory_begin();
 size_t memory_bytes();
-/// Whether any of it is memory that cudaMalloc() or cudaHostAlloc() gave.
+/// True if any of it is memory that cudaMalloc() or cudaHostAlloc() gave.
 bool is_allocated(const void* memory);
-/// Whether it is memory of a device.
+/// True if it is memory of a device.
 bool is_on_gpu(const void* memory);
-/// Whether `bytes` from `memory` on are page-locked or of a device.
+/// True if `bytes` from `memory` on are page-locked or of a device.
 bool is_reachable(const void* memory, size_t bytes);
-/// Whether kernels and copies treat all memory of the process as page-locked: for callers whose
+/// True if kernels and copies treat all memory of the process as page-locked: for callers whose
 /// memory would be, or would be a GPU's (the Python tests of the twins).
 bool is_pageable_reachable();
 

@@ -8,8 +8,8 @@
 namespace emulated {
 namespace {
 
-/// What operations of this device at this address order. Addresses may share one: an order too many
-/// then, never one too few.
+/// The order of this device's operations at this address. Addresses may share one, which gives an
+/// order too many, never one too few.
 void* token_of(const void* memory) {
   constexpr uintptr_t kNumTokens = 1 << 16;
   static char tokens[kNumDevices + 1][kNumTokens][8];

@@ -234,7 +234,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return cudaSuccess;
 }
 
-/// What was queued still happens.
+/// Queued work still happens.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   CUstream_st& live = live_stream(stream, "cudaStreamDestroy");
   --live_counts().streams;

@@ -37,7 +37,7 @@ class Lock {
   std::atomic<uint32_t> word_{0};
 };
 
-/// What changed: wait_until(condition) looks at it again after every notify().
+/// A change to wait for: wait_until(condition) tests the condition again after every notify().
 class Change {
  public:
   void notify() {

@@ -9,7 +9,7 @@
 namespace emulated {
 namespace {
 
-/// What the launch that came last to a byte did there.
+/// The accesses to a byte of the launch that came there last.
 struct Cell {
   uint32_t launch;
   uint32_t warp : 28;    // kMany: several, none of which wrote but by atomic operations

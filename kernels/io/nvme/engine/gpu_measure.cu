@@ -238,8 +238,8 @@ void WaveRun::verify() {
   if (options_.into_device_memory) {
     check_cuda(cudaMemcpyAsync(received_.data(), data_.data, data_.bytes, cudaMemcpyDeviceToHost,
                                stream_.get()),
-               "fetch what was read");
-    check_cuda(cudaStreamSynchronize(stream_.get()), "fetch what was read");
+               "fetch the bytes read");
+    check_cuda(cudaStreamSynchronize(stream_.get()), "fetch the bytes read");
     data = received_.data();
   }
   for (uint32_t i = 0; i < options_.num_reads; ++i) {

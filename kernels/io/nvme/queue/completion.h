@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Taking completions: by one thread (or warp) per queue at a time, in an operation of its own,
-// apart from submission. Nothing here waits: what is not there yet is left for the next call.
+// apart from submission. Nothing here waits: entries that are not there yet are left for the next
+// call.
 #pragma once
 
 #include "kernels/io/nvme/queue/queue_pair.h"
@@ -13,7 +14,7 @@ LSM_HOST_DEVICE inline uint32_t expected_phase(const QueuePair& queue, uint64_t 
   return (static_cast<uint32_t>(position / queue.completion_depth) & 1) ^ 1;
 }
 
-/// Whether the completion of `position` is there; if so, `entry` has its identifier and status. One
+/// True if the completion of `position` is there; if so, `entry` has its identifier and status. One
 /// load, because a GPU looks across the bus, and dword 3 is all that a read's end has to say. The
 /// acquire orders reading the rest of the entry, and the data that the controller wrote before it,
 /// after the phase.
