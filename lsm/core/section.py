@@ -72,8 +72,8 @@ class Section(BaseModel):
         if len(values) > len(fields):
             raise TypeError(f"{type(self).__name__}: expected at most {len(fields)} values")
         given = dict(zip(fields, map(_plain, values), strict=False))
-        for name, value in options.items():
-            self._place(given, name, _plain(value))
+        for name in sorted(options, key=lambda name: name not in fields):  # flat names last
+            self._place(given, name, _plain(options[name]))
         with wrong_values_named(type(self).section):
             super().__init__(**given)
 
@@ -114,10 +114,12 @@ class Section(BaseModel):
             return
         for outer, inner, path in _flat_names(cls):
             if path == name:
-                nested = given.setdefault(outer, {})
+                nested = given.get(outer, {})
                 if not isinstance(nested, dict):
                     raise TypeError(f"{cls.__name__}: give either {outer} or {name}")
-                nested[inner] = value
+                if inner in nested:
+                    raise TypeError(f"{cls.__name__}: {name} is given twice")
+                given[outer] = nested | {inner: value}  # a copy: the caller's may be used again
                 return
         known = [*cls.model_fields, *(path for _, _, path in _flat_names(cls))]
         raise unknown_argument(cls.__name__, name, known, "option")
