@@ -32,3 +32,17 @@ def test_the_earliest_has_a_weight_too():
         draws = NodeDraws(5, weight=weight, nodes=nodes).with_times(times)
         drawn = draws.draw(50, torch.Generator(), torch.full((50,), 2))
         assert drawn.tolist() == [expected] * 50
+
+
+def test_draws_of_links_in_turn_are_not_later_and_as_likely():
+    """Half of the nodes are too late for the third link. Another draw replaces them, so that the
+    earliest is hardly more likely than the others."""
+    latest = [0, 9, 4]
+    draws = NodeDraws(10).with_times(torch.arange(10))
+    drawn = draws.draw(6001, torch.Generator(), torch.tensor(latest))
+    assert len(drawn) == 6001
+    for link, last in enumerate(latest):
+        counts = torch.bincount(drawn[link::3], minlength=10)
+        assert counts.nonzero().view(-1).tolist() == list(range(last + 1))
+        shares = counts[: last + 1] / counts.sum()
+        assert shares.tolist() == pytest.approx([1 / (last + 1)] * (last + 1), abs=0.04)
