@@ -18,12 +18,11 @@ from lsm.core.ids import vector_of_ids
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
-from lsm.data.node_data import NodeData
 from lsm.distributed import collectives
 from lsm.graph.types import EdgeType
 from lsm.inference.driver import infer
 from lsm.inference.network import Model
-from lsm.inference.options import Format, InferenceOptions, Prediction, Route, Sampled, check_out
+from lsm.inference.options import Format, InferenceOptions, Route, Sampled, check_out
 from lsm.loader.inputs import Drawing
 from lsm.nn.link_models import LinkNetwork
 from lsm.sampler.neighbor import checked_num_neighbors
@@ -32,7 +31,7 @@ from lsm.storage.options import StorageOptions
 from lsm.train.predicted_links import AskedLinks
 from lsm.train.sampling import drawing_of, left_out
 from lsm.train.saved import SavedRun
-from lsm.train.tasks.metrics import in_columns
+from lsm.train.tasks.labels import prediction_of
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +170,7 @@ def predict(
             options = replace(
                 options,
                 nodes=_nodes(nodes, opened, node_type_of_rows),
-                prediction=_prediction(config, data),
+                prediction=prediction_of(data) if task is None else task.prediction(opened),
             )
         return infer(model, opened, Path(out), options, world)
 
@@ -237,19 +236,6 @@ def _check_route(config: Config, route: str, *, of_links: bool) -> None:
         raise ValueError(f"--route: {problem}; give --route {remedy}")
     hint = "" if of_links else "; --route sampled takes those of the run"
     logger.warning("--route: %s%s", problem, hint)
-
-
-def _prediction(config: Config | None, nodes: NodeData) -> Prediction:
-    """The meaning of scores: by the loss of a run, else by the labels of the store."""
-    if config is not None:
-        loss = config.train.loss
-        known: dict[str, Prediction] = {"cross_entropy": "class", "bce": "labels"}
-        if loss in ("mse", "mae") or loss in known:
-            return known.get(loss, "value")
-    if not nodes.has_labels or nodes.num_classes > 0:
-        return "class"
-    columns, _ = in_columns(nodes.labels())
-    return "labels" if bool(((columns == 0) | (columns == 1)).all()) else "value"
 
 
 def _nodes(

@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 
+import lsm
+from lsm.train import saved
 from lsm.train.tasks.task import Task
 from lsm.train.trainer import train
 from support.training import config, losses, make_store
@@ -115,3 +117,11 @@ def test_the_check_of_the_task_is_asked(store, tmp_path, monkeypatch):
 def test_an_exact_evaluation_needs_the_outputs_of_the_task(store, tmp_path):
     with pytest.raises(ValueError, match="give this task exact_outputs"):
         train(config(store, tmp_path, "train.eval.exact=true"), Regression())
+
+
+def test_scores_of_a_task_are_numbers_unless_it_says_otherwise(store, tmp_path, monkeypatch):
+    """The store has classes, of which these scores are none."""
+    train(config(store, tmp_path / "run", "train.epochs=1"), Regression())
+    monkeypatch.setattr(saved, "task_of", lambda _config: Regression())
+    summary = lsm.predict(tmp_path / "run", None, tmp_path / "out", progress=False)
+    assert sorted(summary["outputs"]) == ["embeddings", "scores"]

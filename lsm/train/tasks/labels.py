@@ -10,6 +10,7 @@ from torch import Tensor
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.data.node_data import NodeData
+from lsm.inference.options import Prediction
 from lsm.train.tasks.losses import Loss
 from lsm.train.tasks.metrics import METRICS, Kind, ScoreMetric, SumMetric, in_columns
 
@@ -19,6 +20,7 @@ _IN_WORDS: dict[Kind, str] = {
     "values": "numbers",
 }
 _LOSS_OF: dict[Kind, str] = {"classes": "cross_entropy", "labels": "bce", "values": "mse"}
+_PREDICTION_OF: dict[Kind, Prediction] = {"classes": "class", "labels": "labels", "values": "value"}
 _METRIC_OF: dict[Kind, str] = {"classes": "accuracy", "labels": "f1_micro", "values": "rmse"}
 
 
@@ -78,6 +80,14 @@ def kinds_of(nodes: NodeData, labels: Sequence[Tensor]) -> list[Kind]:
     columns = (in_columns(each)[0] for each in labels)
     are_flags = all(bool(((each == 0) | (each == 1)).all()) for each in columns)
     return ["labels", "values"] if are_flags else ["values"]
+
+
+def prediction_of(nodes: NodeData, kinds: Sequence[Kind] = ()) -> Prediction:
+    """The meaning of scores for labels of ``kinds``; unless there is one, for the labels of
+    ``nodes``."""
+    if len(kinds) != 1:
+        kinds = kinds_of(nodes, [nodes.labels()]) if nodes.has_labels else ["classes"]
+    return _PREDICTION_OF[kinds[0]]
 
 
 def check_loss(store: GraphStore, name: str, loss: Loss, kinds: Sequence[Kind]) -> list[Kind]:

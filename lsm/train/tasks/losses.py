@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from lsm.core.imported import import_named
+from lsm.core.imported import import_named, is_imported
 from lsm.nn.models import loss_sum
 from lsm.train.tasks.metrics import Kind, in_columns
 
@@ -100,3 +100,8 @@ def open_loss(name: str, class_weights: Tensor | None, label_smoothing: float) -
     if name == "mae":
         return ColumnLoss(functional.l1_loss, "values")
     return OwnLoss(name)
+
+
+def kinds_of_loss(name: str) -> tuple[Kind, ...]:
+    """The labels that the loss takes. Imports no function of the user."""
+    return OwnLoss.kinds if is_imported(name) else open_loss(name, None, 0.0).kinds

@@ -16,6 +16,7 @@ from lsm.config.train import TrainConfig
 from lsm.data.graph_store import GraphStore
 from lsm.data.node_data import NodeData
 from lsm.distributed.collectives import World
+from lsm.inference.options import Prediction
 from lsm.loader.batch import Batch
 from lsm.train.tasks.labels import (
     check_classes,
@@ -26,8 +27,9 @@ from lsm.train.tasks.labels import (
     inverse_shares,
     is_labelled,
     kinds_of,
+    prediction_of,
 )
-from lsm.train.tasks.losses import CrossEntropy, Loss, open_loss
+from lsm.train.tasks.losses import CrossEntropy, Loss, kinds_of_loss, open_loss
 from lsm.train.tasks.metrics import METRICS, ScoreMetric, SumMetric
 from lsm.train.tasks.tally import MetricTally
 from lsm.train.tasks.task import Counts, Model, Task
@@ -136,6 +138,10 @@ class NodePrediction(Task):
     def tally(self) -> MetricTally:
         """The metrics of an evaluation."""
         return MetricTally(self._metrics)
+
+    def prediction(self, store: GraphStore) -> Prediction:
+        """By the labels that the loss takes; if it takes several kinds, by those of the store."""
+        return prediction_of(self._nodes(store), kinds_of_loss(self._options.loss))
 
     def exact_outputs(self, model: nn.Module, store: GraphStore, split: str) -> dict[str, Any]:
         """Scores of the seeds, each of which comes once."""

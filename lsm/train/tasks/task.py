@@ -16,6 +16,7 @@ from lsm.data.links.splits import MessageEdges
 from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
+from lsm.inference.options import Prediction
 from lsm.loader.batch import Batch
 from lsm.loader.inputs import Drawing, open_topology
 from lsm.loader.parts import LoaderParts, open_node_parts
@@ -106,6 +107,10 @@ class Task(ABC):
     def settings(self) -> dict[str, Any]:
         """The settings that a resumed run must share, by name."""
         return {}
+
+    def prediction(self, store: GraphStore) -> Prediction:
+        """The meaning of scores. value: they are the predictions."""
+        return "value"
 
     def exact_outputs(self, model: nn.Module, store: GraphStore, split: str) -> dict[str, Any]:
         """The options of an inference over all neighbours whose output exact_metrics() takes.
