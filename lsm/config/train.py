@@ -115,14 +115,14 @@ class TrainConfig(Section):
     """Inference for validation and test."""
 
     @model_validator(mode="after")
-    def _links_take_nothing_of_nodes(self) -> TrainConfig:
+    def _other_tasks_take_nothing_of_nodes(self) -> TrainConfig:
         for name in ("loss", "metrics", "label_smoothing", "class_weights"):
             unset = type(self).model_fields[name].default
-            if self.task == "link" and getattr(self, name) != unset:
+            if self.task != "node" and getattr(self, name) != unset:
                 raise ValueError(
                     f"train.{name}: expected {'null' if unset is None else unset} with "
-                    f"train.task=link, which has the loss links.loss, and MRR and Hits as metrics, "
-                    f"got {getattr(self, name)}"
+                    f"train.task={self.task}, got {getattr(self, name)}; it is for node, and link "
+                    "has the loss links.loss, and MRR and Hits as metrics"
                 )
         return self
 

@@ -3,13 +3,14 @@
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 import yaml
 
 from lsm.config.load import dotted_keys, load_config, parse_config
 from lsm.config.schema import Config
+from lsm.config.train import TrainConfig
 from lsm.core.section import dump_config
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -214,3 +215,18 @@ def test_ladies_wants_numbers_of_nodes_and_is_evaluated_with_few_neighbours():
     assert "sampler.num_neighbors: expected at least 1 node per hop" in message
     config = load_config(BASE, ["sampler.kind=ladies", "sampler.num_neighbors=[512, 256]"])
     assert config.eval_num_neighbors == [10, 10]
+
+
+@pytest.mark.parametrize(
+    "given", [{"loss": "mse"}, {"metrics": ["rmse"]}, {"label_smoothing": 0.1}], ids=str
+)
+def test_keys_of_nodes_are_of_no_other_task(given):
+    """Also of none that is yet to come."""
+
+    class More(TrainConfig):
+        task: Literal["node", "link", "degree"] = "node"
+
+    More(**given)
+    for task in ("link", "degree"):
+        with pytest.raises(ValueError, match=rf"expected .* with train.task={task}"):
+            More(task=task, **given)
