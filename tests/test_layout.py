@@ -240,6 +240,16 @@ def test_only_the_sampler_compares_with_its_kinds():
     assert compared_kinds(text) == {"labor", "ladies"}
 
 
+SCHEDULES = re.compile(r"""\bschedule (==|!=|in|not in) """)
+
+
+def test_one_module_tells_schedules_apart():
+    """A schedule says there which settings a resumed run must share, so that a new one is a name
+    in the configuration, and lines there."""
+    paths = [path for path in (ROOT / "lsm").rglob("*.py") if SCHEDULES.search(path.read_text())]
+    assert [path.relative_to(ROOT / "lsm").as_posix() for path in paths] == ["train/schedule.py"]
+
+
 def test_the_loader_of_nodes_is_a_signature_and_its_parts():
     """All that loaders of nodes and of links share lies in Loader."""
     assert code_lines(ROOT / "lsm/loader/neighbor_loader.py", "NeighborLoader") < 80

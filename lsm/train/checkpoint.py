@@ -25,6 +25,7 @@ from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 from lsm.train.checkpoint_files import place_of
 from lsm.train.row_sizes import feature_dims
+from lsm.train.schedule import depends_on_epochs, follows_plateaus
 from lsm.train.setup import Setup
 
 SCHEMA_VERSION = 2
@@ -66,16 +67,16 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
     config, store = setup.config, setup.store
     sampling = ["num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias"]
     train = ["batch_size", "seed", "lr", "weight_decay", "precision", "select"]
-    train += ["epochs"] if config.train.schedule == "cosine" else []
+    train += ["epochs"] if depends_on_epochs(config.train) else []
     sections = {"model": None, "train": train, "sampler": sampling}
     keys = settings_of(config, sections) | settings_of(config, _LATER)
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = setup.world.size
     keys |= setup.task.settings
-    follows_plateaus = config.train.schedule == "plateau"
-    if follows_plateaus:
+    counts_plateaus = follows_plateaus(config.train)
+    if counts_plateaus:
         keys["train.eval_every"] = config.train.eval_every
-    if config.train.select == "best" or config.train.patience or follows_plateaus:
+    if config.train.select == "best" or config.train.patience or counts_plateaus:
         keys |= dict(
             zip(_VALIDATION, (config.eval_num_neighbors, config.train.eval.exact), strict=True)
         )

@@ -9,6 +9,16 @@ from dataclasses import dataclass
 from lsm.config.train import TrainConfig
 
 
+def depends_on_epochs(options: TrainConfig) -> bool:
+    """True if the rates of a schedule depend on the number of all epochs."""
+    return options.schedule == "cosine"
+
+
+def follows_plateaus(options: TrainConfig) -> bool:
+    """True if the rates of a schedule depend on validations."""
+    return options.schedule == "plateau"
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The optimiser steps of an epoch, and the learning rate of each iteration, as a share of
@@ -42,4 +52,4 @@ class Schedule:
         if options.schedule == "step":
             num_steps = iteration // (options.step_epochs * self.epoch_iterations)
             return options.step_factor**num_steps
-        return options.step_factor**num_plateaus if options.schedule == "plateau" else 1.0
+        return options.step_factor**num_plateaus if follows_plateaus(options) else 1.0

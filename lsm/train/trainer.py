@@ -44,6 +44,7 @@ from lsm.train.resume import find_state
 from lsm.train.row_metrics import STEP_SCALARS, NewReads, RowMetrics, in_words
 from lsm.train.row_sizes import row_sizes
 from lsm.train.saved import MODEL_NAME
+from lsm.train.schedule import follows_plateaus
 from lsm.train.tasks.choose import task_of
 from lsm.train.tasks.task import Task
 
@@ -86,7 +87,7 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
         ) as records:
             trainer = Trainer(job, state, records.metrics)
             options = config.train
-            plateau = options.plateau_patience if options.schedule == "plateau" else 0
+            plateau = options.plateau_patience if follows_plateaus(options) else 0
             often = read_every(config, job.device)
             cadence = Cadence.of(config, options.eval_every, plateau=plateau, read_every=often)
             return Loop(trainer, cadence, records, world, job.checkpoint_dir).run()
