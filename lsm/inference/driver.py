@@ -40,7 +40,7 @@ from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_pa
 from lsm.inference.plan import plan_inference
 from lsm.inference.sampled import SampledNetwork, plan_sampled
 from lsm.inference.stage import Resources, TooLittleMemoryError, workers
-from lsm.inference.state import State
+from lsm.inference.state import State, different_keys
 from lsm.run.common_folder import require_common_folder
 from lsm.run.directory import RunDirectory
 
@@ -75,6 +75,7 @@ def infer(
         job = _Inference(model, store, out, options, world)
         with job.telling_memory(), returning_freed_memory(job.free_bytes // _IDLE_SHARE // threads):
             plan = job.plan(pool, threads)
+            job.check_alike(plan)
             with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
                 return job.run(plan)
 
@@ -156,6 +157,19 @@ class _Inference:
             assert options.sampled is not None, "the network is sampled by it"
             return plan_sampled(network, store, options.sampled, *common)
         return plan_inference(network, store, self._topologies, *common)
+
+    def check_alike(self, plan: Plan) -> None:
+        """Raises ValueError on all ranks unless they compute the same results. A collective."""
+        facts = self._facts(plan)
+        if self._options.weights_may_differ:
+            del facts["model"]
+        first, *others = collectives.gather_objects(facts, self._world)
+        for rank, found in enumerate(others, start=1):
+            if differing := different_keys(first, found):
+                raise ValueError(
+                    f"ranks would compute different results: {', '.join(differing)} of rank {rank} "
+                    "differ from those of rank 0; give all ranks the same run, store and options"
+                )
 
     def run(self, plan: Plan) -> dict[str, Any]:
         require_common_folder(self._out, self._world, "--out")

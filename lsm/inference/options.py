@@ -56,7 +56,8 @@ class InferenceOptions:
     scores. links: outputs of links, in place of those of nodes. sampled: the draws of the route
     ``sampled``; None for the other routes. memory_bytes: memory of each rank, with the process
     itself; None: as ``memory.bytes=auto``. memory_key: its name in messages. num_threads: 0: the
-    machine's cores divided by its ranks. progress: bars; None: on a terminal.
+    machine's cores divided by its ranks. weights_may_differ: those of ranks in training may, in
+    their last bits. progress: bars; None: on a terminal.
     """
 
     nodes: torch.Tensor | None = None
@@ -73,6 +74,7 @@ class InferenceOptions:
     memory_key: str = "--memory-bytes"
     num_threads: int = 0
     storage: StorageOptions = field(default_factory=StorageOptions)
+    weights_may_differ: bool = False
     progress: bool | None = None
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,11 @@ _NAME = "state.json"
 _FIELDS = 4  # stage, first unit, end of units, rows with a value that is not finite
 _RECORD_BYTES = 8 * _FIELDS
 _SEALED = -1
+
+
+def different_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ in the facts of two inferences, sorted."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
 @dataclass(frozen=True)
@@ -108,12 +114,7 @@ class State:
                 f"--out: {path} is damaged ({error}); remove {self._work} to start the inference "
                 "afresh"
             ) from None
-        differing = sorted(
-            key
-            for key in saved["job"].keys() | content.keys()
-            if saved["job"].get(key) != content.get(key)
-        )
-        if differing:
+        if differing := different_keys(saved["job"], content):
             raise ValueError(
                 f"--out: {self._work.parent} holds an unfinished inference with another "
                 f"{', '.join(differing)}; remove it, or choose another --out"

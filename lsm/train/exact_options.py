@@ -49,5 +49,6 @@ def exact_options(
         memory_key="memory.bytes",
         num_threads=config.train.num_threads,
         storage=storage,
+        weights_may_differ=True,
         progress=False,
     )

@@ -344,6 +344,28 @@ def test_ranks_with_other_options_are_refused(trained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("differing", ["nodes", "model"])
+def test_ranks_with_other_nodes_or_weights_are_refused(trained, tmp_path, differing):
+    runs, nodes = [trained] * 2, ["train", "test"]
+    if differing == "model":
+        runs[1], nodes[1] = shutil.copytree(trained, tmp_path / "run"), "train"
+        path = runs[1] / "model.pt"
+        saved = torch.load(path)
+        next(iter(saved.values())).view(-1)[0] += 1
+        torch.save(saved, path)
+    options = ["--out", tmp_path / "out", "--route", "gather"]
+    commands = [
+        ["-m", "lsm", "predict", run, *options, "--nodes", split]
+        for run, split in zip(runs, nodes, strict=True)
+    ]
+    codes, errors = run_ranks(2, commands)
+    assert codes == [1, 1]
+    for (line,) in errors.values():
+        assert f"ranks would compute different results: {differing} of rank 1 differ" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_open_route_of_a_run_with_times_names_the_routes_there_are():
     config = parse_config({"sampler": {"time_attr": "time"}})
     with pytest.raises(ValueError, match="give --route sampled, or gather to have them all"):
