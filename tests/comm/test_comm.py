@@ -173,6 +173,35 @@ def test_a_rank_that_leaves_takes_no_list_of_the_next_session(ranks, transport):
     assert ranks.check(late_case, transport)[:2] == [8, 8]
 
 
+def step_case(context, transport):
+    """Rank 1 sends two messages that rank 0 does not await, and then the one that it does."""
+    from lsm.comm.messages import Kind
+
+    group = context.group(2, transport=transport)
+    if group is None:
+        return None
+    stream, answer = group.ids, None
+    stream.start_over()
+    if context.rank == 1:
+        for kind, iteration, value in ((Kind.READY, 0, 7), (Kind.IDS, 1, 8), (Kind.IDS, 0, 9)):
+            stream.send(0, kind, iteration, [value], torch.full((5,), value))
+        stream.flush()
+    else:
+        for found in ("READY of iteration 0", "IDS of iteration 1"):
+            awaited = f"out of step with rank 1: expected its ids of iteration 0, got {found}"
+            with pytest.raises(RuntimeError, match=awaited):
+                stream.receive(Kind.IDS, 0)
+        message = stream.receive(Kind.IDS, 0)[1]
+        answer = message.values[0], message.payload.view(torch.int64).tolist()
+    stream.end()
+    return answer
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_a_message_that_is_not_due_is_an_error_and_is_not_read_twice(ranks, transport):
+    assert ranks.check(step_case, transport)[0] == (9, [9] * 5)
+
+
 def lost_case(context):
     """The errors of rank 0 with rank 1, which ends between the header and the payload of a list."""
     from lsm.comm.messages import Kind
