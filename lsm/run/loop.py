@@ -124,7 +124,7 @@ class Cadence:
 
     def is_regular(self, epoch: int) -> bool:
         """True if there is a validation after ``epoch`` in a run of any length."""
-        return bool(self.eval_every) and epoch % (self.eval_every or 1) == 0
+        return bool(self.eval_every and epoch % self.eval_every == 0)
 
 
 def read_every(config: Any, device: torch.device) -> int:
