@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 
@@ -16,18 +16,19 @@ from lsm.core.device import gpu_problem
 from lsm.core.option_types import settled
 from lsm.core.threads import starting
 from lsm.storage.memory import buffer_bytes, check_buffers
-from lsm.storage.options import StorageOptions
+from lsm.storage.options import EngineName, StorageOptions
 from lsm.storage.row_map import RowMap
 
 logger = logging.getLogger(__name__)
 
-ENGINES = ("memory", "mmap", "posix", "io_uring", "nvme")
+ENGINES: tuple[str, ...] = tuple(
+    name for name in get_args(EngineName) if name not in ("auto", "gds")
+)
 """Engines that read into host memory. The engine gds is lsm.storage.gds."""
 
-# Default threads of an engine: io_uring and nvme need one per ring or queue, pread one per read in
-# flight, copies from memory one per core.
-_DEFAULT_THREADS = {"memory": os.cpu_count() or 1, "mmap": os.cpu_count() or 1}
-_DEFAULT_THREADS |= {"posix": 16, "io_uring": 1, "nvme": 1}
+# Default threads of an engine, where one is too few: pread needs one per read in flight, copies
+# from memory one per core. io_uring and nvme need one per ring or queue.
+_DEFAULT_THREADS = {"memory": os.cpu_count() or 1, "mmap": os.cpu_count() or 1, "posix": 16}
 
 
 def select_engine(engine: str = "auto") -> tuple[str, str]:
@@ -50,8 +51,11 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
 def buffers_of(options: StorageOptions) -> int:
     """Most memory of the reads in flight of the engine that ``options`` choose."""
     engine, _ = select_engine(options.engine)
-    num_threads = options.num_threads or _DEFAULT_THREADS.get(engine, 1)
-    return buffer_bytes(engine, options, num_threads)
+    return buffer_bytes(engine, options, _threads_of(engine, options))
+
+
+def _threads_of(engine: str, options: StorageOptions) -> int:
+    return options.num_threads or _DEFAULT_THREADS.get(engine, 1)
 
 
 class PendingReads(Protocol):
@@ -136,7 +140,7 @@ class Storage:
             nvme.gpu = _gpu_for("read_to")
 
         def open_as(engine: str) -> native.Storage:
-            num_threads = options.num_threads or _DEFAULT_THREADS[engine]
+            num_threads = _threads_of(engine, options)
             check_buffers(engine, options, num_threads)
             with starting("storage.num_threads", num_threads):
                 return native.open_storage(

@@ -23,6 +23,10 @@ READ_BYTES = 32 << 10
 """storage.max_read_bytes=auto without a disk profile."""
 
 
+EngineName = Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme", "gds"]
+"""The engines, and auto."""
+
+
 class StorageOptions(Section):
     """Reads of feature rows from storage.
 
@@ -32,7 +36,7 @@ class StorageOptions(Section):
 
     section: ClassVar[str] = "storage"
 
-    engine: Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme", "gds"] = "auto"
+    engine: EngineName = "auto"
     """Storage engine. gds: cuFile, where installed, reads into GPU memory. auto: memory where the
     features fit in memory.bytes and cache.policy is auto or none; else io_uring where it works,
     else posix (see `lsm doctor`). Outside `lsm train` auto never means memory."""
