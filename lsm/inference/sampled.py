@@ -79,7 +79,7 @@ class SampledNetwork:
             node_type = model.input_type or node_type
         widths = {"scores": model.out_dim}
         if isinstance(model, SampledGNN) and len(model.convs) > 1:
-            widths["embeddings"] = int(model.convs[-1].in_channels)  # type: ignore[arg-type]
+            widths["embeddings"] = model.embedding_dim
         if isinstance(model, TypedGNN):
             widths["embeddings"] = model.output.in_features
         return cls(node_type, widths, lambda batch: _rows_of(model, node_type, batch))

@@ -29,12 +29,14 @@ from lsm.nn.templates import remove_templates
 class SampledGNN(nn.Module, ABC):
     """A stack of convolutions with ReLU and dropout between them. Subclasses define convolve().
 
-    ``convs[l]`` maps [num_src, width] to [num_dst, width'] over ``batch.layers()[l]``.
+    ``convs[l]`` maps [num_src, width] to [num_dst, width'] over ``batch.layers()[l]``. The last one
+    states its widths as PyG's do: ``in_channels`` and ``out_channels``.
     """
 
     def __init__(self, convs: Sequence[nn.Module], dropout: float) -> None:
         super().__init__()
         self.convs = nn.ModuleList(convs)
+        self.embedding_dim = int(convs[-1].in_channels)  # type: ignore[arg-type]
         self.out_dim = int(convs[-1].out_channels)  # type: ignore[arg-type]
         self.dropout = dropout
         remove_templates()

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch_geometric.nn import models as pyg
 
 from lsm.loader.batch import Batch
-from lsm.nn.models import build_model, loss_sum
+from lsm.nn.models import SampledGNN, build_model, loss_sum
 from lsm.nn.options import ModelOptions
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
@@ -108,3 +109,18 @@ def test_dropout_acts_in_training_only_and_follows_the_seed(topology):
     assert not torch.equal(scores(1), scores(2))
     model.eval()
     assert torch.equal(scores(1), scores(2))
+
+
+def test_a_network_whose_width_of_embeddings_is_unknown_is_refused_at_once():
+    """Not in a prediction, after training."""
+
+    class Sums(SampledGNN):
+        def convolve(self, conv, x, layer):
+            return conv(layer.adj @ x)
+
+    conv = nn.Linear(4, 4)
+    conv.out_channels = 4
+    with pytest.raises(AttributeError, match="in_channels"):
+        Sums([conv], dropout=0.0)
+    conv.in_channels = 4
+    assert Sums([conv], dropout=0.0).embedding_dim == 4
