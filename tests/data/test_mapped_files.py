@@ -13,6 +13,8 @@ from lsm.cache.scores import compute_score
 from lsm.data import node_data
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import LinkSplits
+from lsm.loader.link_neighbor_loader import LinkNeighborLoader
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
@@ -59,6 +61,8 @@ import sys, threading, torch
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import LinkSplits
+from lsm.loader.link_neighbor_loader import LinkNeighborLoader
 sampler = NeighborSampler(GraphStore.open(sys.argv[1]).topology(), [10, 10])
 errors = []
 def run(thread):
@@ -124,6 +128,14 @@ def test_labels_truncated_during_an_epoch(store, monkeypatch, most_in_memory):
         else:
             with pytest.raises(OSError, match=r"labels\.npy: .*truncated|truncated.*labels\.npy"):
                 next(iter(loader))
+
+
+def test_links_truncated_during_an_epoch(store, tmp_path):
+    splits = LinkSplits.make(store, tmp_path / "links")
+    with LinkNeighborLoader(store, [2], "train", links=splits, batch_size=2000) as loader:
+        truncate(splits.path / "split/train.npy", 4096)
+        with pytest.raises(OSError, match=r"train\.npy: .*truncated|truncated.*train\.npy"):
+            next(iter(loader))
 
 
 FOREIGN = """

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 
-from lsm.links.negative_sampling import NodeDraws
+from lsm.links.negative_sampling import NegativeSampling, NodeDraws
 
 
 def test_weighted_negatives_are_of_the_pool():
@@ -46,3 +47,12 @@ def test_draws_of_links_in_turn_are_not_later_and_as_likely():
         assert counts.nonzero().view(-1).tolist() == list(range(last + 1))
         shares = counts[: last + 1] / counts.sum()
         assert shares.tolist() == pytest.approx([1 / (last + 1)] * (last + 1), abs=0.04)
+
+
+@pytest.mark.parametrize(("mode", "amount"), [("binary", 0.5), ("triplet", 3)])
+def test_the_object_of_pyg_is_taken(mode, amount):
+    weight = torch.rand(4)
+    taken = NegativeSampling.cast(PygNegativeSampling(mode, amount, dst_weight=weight))
+    assert (taken.mode, taken.amount, taken.kind) == (mode, amount, "uniform")
+    assert taken.dst_weight is weight
+    assert taken.src_weight is None

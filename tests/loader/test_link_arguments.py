@@ -80,6 +80,14 @@ BAD = {
         {"neg_sampling": {"mode": "triplet", "dst_weight": torch.zeros(60)}},
         "no negatives are possible",
     ),
+    "infinite amount": (
+        {"neg_sampling": ("binary", float("inf"))},
+        "amount: expected more than 0, got inf",
+    ),
+    "unknown kind": (
+        {"neg_sampling": {"mode": "triplet", "kind": "hard"}},
+        "kind: expected uniform, degree, joint, inbatch, resident or given, got 'hard'",
+    ),
     "no candidates": (
         {"neg_sampling": {"mode": "triplet", "kind": "given"}},
         "expected candidates",

@@ -324,11 +324,14 @@ def test_negatives_are_drawn_as_their_kind_says(stores):
     assert counts[8] / counts.sum() == pytest.approx(0.75, abs=0.02)
     drawn, _ = draws_of(store, {"mode": "triplet", "amount": 3, "nodes": torch.arange(10, 14)})
     assert drawn.unique().tolist() == [10, 11, 12, 13]
+    joint = {"mode": "triplet", "amount": 7, "kind": "joint"}
+    drawn, _ = draws_of(store, joint | {"nodes": torch.arange(10, 14), "dst_weight": weight + 1})
+    assert drawn.unique().tolist() == [10, 11, 12, 13]
     degrees = torch.bincount(pairs_of(store)[1], minlength=NUM_NODES).float()
     drawn, _ = draws_of(store, {"mode": "triplet", "amount": 20, "kind": "degree"})
     counts = torch.bincount(drawn, minlength=NUM_NODES).float()
     assert torch.corrcoef(torch.stack((counts, degrees)))[0, 1] > 0.99
-    drawn, batches = draws_of(store, {"mode": "triplet", "amount": 7, "kind": "joint"})
+    drawn, batches = draws_of(store, joint)
     assert all(batch.links.dst_neg_index.shape == (7,) for batch in batches)
     assert all(batch.links.is_shared for batch in batches)
     assert len(drawn.unique()) > 40
@@ -340,6 +343,11 @@ def test_negatives_are_drawn_as_their_kind_says(stores):
     drawn, batches = draws_of(store, given, shuffle=True)
     for batch in batches:
         assert torch.equal(batch.n_id[batch.links.dst_neg_index], candidates[batch.input_id])
+    shared = torch.tensor([9, 4, 9, 30, 7])
+    _, batches = draws_of(store, given | {"candidates": shared})
+    for batch in batches:
+        assert torch.equal(batch.n_id[batch.links.dst_neg_index], shared)
+        assert batch.links.is_shared
 
 
 @pytest.mark.parametrize(
@@ -406,8 +414,9 @@ def test_resident_negatives_need_no_row_that_their_group_does_not(stores):
     assert found["joint"] != found["inbatch"]
 
 
-def test_no_negative_is_later_than_its_link(tmp_path):
-    """As PyG has it, with times of nodes."""
+@pytest.mark.parametrize("batch_size", [100, 499])
+def test_no_negative_is_later_than_its_link(tmp_path, batch_size):
+    """As PyG has it, with times of nodes; also of one link alone."""
     data = plain_graph()
     data.time = torch.arange(NUM_NODES)
     del data.edge_time
@@ -420,7 +429,7 @@ def test_no_negative_is_later_than_its_link(tmp_path):
         edge_label_time=times,
         time_attr="time",
         neg_sampling=("triplet", 3),
-        batch_size=100,
+        batch_size=batch_size,
     ) as loader:
         for batch in loader:
             negatives = batch.n_id[batch.links.dst_neg_index]

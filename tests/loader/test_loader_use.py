@@ -87,6 +87,10 @@ def test_each_iteration_over_a_loader_is_another_epoch(store):
         ),
         ({"input_nodes": torch.ones(5)}, r"input_nodes: expected \[N\] integers or a mask"),
         (
+            {"input_nodes": torch.zeros(2, 3, dtype=torch.int64)},
+            r"input_nodes: expected \[N\] integers or a mask, got \[2, 3\] torch.int64",
+        ),
+        (
             {"input_nodes": [0, 600]},
             r"input_nodes: expected ids in \[0, 600\), got 600 at position 1",
         ),
