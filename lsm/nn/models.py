@@ -110,6 +110,7 @@ def build_model(options: ModelOptions, in_dim: int, out_dim: int, num_layers: in
         return GraphSAGE([SAGEConv(*end) for end in ends], options.dropout)
     if options.name == "gcn":
         return GCN([GCNConv(*end) for end in ends], options.dropout)
+    assert options.name == "gat", f"{options.name} has no network"
     heads, dropout = options.heads, options.dropout
     # Heads are concatenated in hidden layers and averaged in the last one, as in PyG's GAT.
     hidden = [WeightedGATConv(a, b // heads, heads, dropout=dropout) for a, b in ends[:-1]]

@@ -236,6 +236,7 @@ def _conv(options: ModelOptions, inputs: TypedInputs, layer: LayerTypes) -> Type
     if options.name == "rgat":
         edge_dims = {each: inputs.edge_dims[each] for each in layer.edge_types}
         return RGAT(edge_dims, width, heads, options.dropout)
+    assert options.name == "hgt", f"{options.name} has no network"
     if not layer.edge_types:  # HGTConv needs one
         return RelationConvs({})
     return HGT(layer.edge_types, layer.taken, width, heads)

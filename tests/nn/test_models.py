@@ -9,6 +9,7 @@ from torch_geometric.nn import models as pyg
 from lsm.loader.batch import Batch
 from lsm.nn.models import SampledGNN, build_model, loss_sum
 from lsm.nn.options import ModelOptions
+from lsm.nn.typed_models import TypedInputs, build_typed_model
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.batches import output_on_seeds
@@ -124,3 +125,14 @@ def test_a_network_whose_width_of_embeddings_is_unknown_is_refused_at_once():
         Sums([conv], dropout=0.0)
     conv.in_channels = 4
     assert Sums([conv], dropout=0.0).embedding_dim == 4
+
+
+def test_a_name_without_a_network_is_no_other_network():
+    """As that of a network whose name is in the options before its code is here."""
+    options = ModelOptions().model_copy(update={"name": "gin"})
+    with pytest.raises(AssertionError, match="gin has no network"):
+        build_model(options, 4, 3, 2)
+    edge_type = ("paper", "cites", "paper")
+    inputs = TypedInputs({"paper": 4}, {"paper": 9}, {edge_type: None}, "paper")
+    with pytest.raises(AssertionError, match="gin has no network"):
+        build_typed_model(options, inputs, 3, 2)
