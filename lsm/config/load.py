@@ -138,7 +138,7 @@ def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
     )
 
 
-_OF_EACH_RANK = ("data.path", "data.features", "run.dir", "storage.devices")
+_OF_EACH_RANK = ("data.path", "data.links", "data.features", "run.dir", "storage.devices")
 
 
 def shared_settings(config: BaseModel) -> dict[str, Any]:

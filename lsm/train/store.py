@@ -21,6 +21,7 @@ def open_store(config: Config, world: World, task: Task) -> GraphStore:
     task.check(config, store, world.size)
     scores.check_score(store, config.cache.score)
     _check_same_store(store, world)
+    _check_same_task(task, world)
     return store
 
 
@@ -36,3 +37,12 @@ def _check_same_store(store: GraphStore, world: World) -> None:
                 f"data.path: ranks opened different stores: {first_path} on rank 0, {path} on rank "
                 f"{rank}: {listed}"
             )
+
+
+def _check_same_task(task: Task, world: World) -> None:
+    """Raises ValueError on every rank, which names two of them, unless their tasks have the same
+    settings, such as the contents of splits of links."""
+    first, *others = collectives.gather_objects(task.settings, world)
+    for rank, found in enumerate(others, start=1):
+        if listed := differences((0, first), (rank, found)):
+            raise ValueError(f"ranks have different tasks: {listed}; give all of them the same")

@@ -1,6 +1,7 @@
 """Link prediction trains from a configuration, ranks as NumPy does, and learns no leak."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
@@ -16,7 +17,7 @@ from lsm.loader.seed_links import SeedLinks
 from lsm.nn.link_scorers import build_scorer
 from lsm.train.tasks.link_prediction import LinkPrediction
 from lsm.train.trainer import train
-from support.training import CRASH_AT, config, losses, overrides, run_forked, run_job
+from support.training import CRASH_AT, config, losses, overrides, run_forked, run_job, run_ranks
 
 WRITES, REV_WRITES = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
 LINKS = (
@@ -326,6 +327,31 @@ def test_ranks_train_on_their_shares_of_the_links(store, tmp_path):
     assert found["exact"][0] == found["plain"][0]
     assert found["exact"][1] == pytest.approx(alone["test_mrr"], abs=0.05)
     assert found["plain"][1] > chance(100)
+
+
+@pytest.mark.slow
+def test_splits_of_a_rank_may_lie_elsewhere_and_are_the_same(store, tmp_path):
+    """The same path names other files on another machine."""
+    copy, links = tmp_path / "copy", tmp_path / "links"
+    shutil.copytree(store, copy)
+    shutil.copytree(f"{store}.links", links)
+    own = [(store, f"data.links={store}.links"), (copy, f"data.links={links}")]
+
+    def run(run_dir):
+        jobs = [
+            ["-m", "lsm", "train", "base", *overrides(path, run_dir, *LINKS, given)]
+            for path, given in own
+        ]
+        return run_ranks(2, jobs)
+
+    assert run(tmp_path / "same") == ([0, 0], {0: [], 1: []})
+    shutil.rmtree(links)
+    lsm.LinkSplits.make(lsm.GraphStore.open(copy), links, valid=0.1, test=0.2, seed=1)
+    codes, errors = run(tmp_path / "other")
+    assert codes == [1, 1]
+    for (line,) in errors.values():
+        assert "ranks have different tasks: data.links (" in line
+        assert "on rank 1" in line
 
 
 @pytest.mark.parametrize("scorer", ["dot", "distmult", "mlp"])
