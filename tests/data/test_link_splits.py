@@ -9,6 +9,7 @@ from torch_geometric.data import Data, HeteroData
 
 import lsm
 from lsm.data.info import describe
+from lsm.data.links import make, parts
 from lsm.data.links.format import REMEDY
 from lsm.data.verify import verify_store
 
@@ -75,6 +76,21 @@ def test_splits_are_a_function_of_the_seed(store, tmp_path):
 
     assert torch.equal(split(1, "a"), split(1, "b"))
     assert not torch.equal(split(1, "c"), split(2, "d"))
+
+
+@pytest.mark.parametrize("times", [False, True])
+def test_splits_do_not_depend_on_the_edges_that_are_read_at_once(tmp_path, monkeypatch, times):
+    store = lsm.GraphStore.from_pyg(graph(times=times), tmp_path / "g")
+    made = []
+    for name in ("in one", "in ten"):
+        shares = {"valid": 0.2, "test": 0.2, "message_edges": "earlier"}
+        path = lsm.LinkSplits.make(store, tmp_path / name, **shares).path
+        files = {file.relative_to(path): file.read_bytes() for file in path.rglob("*.npy")}
+        assert len(files) == (12 if times else 9)
+        made.append(files)
+        monkeypatch.setattr(parts, "_CHUNK_EDGES", 64)
+        monkeypatch.setattr(make, "_COPIED_EDGES", 64)
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("rule", ["train", "earlier", "all"])

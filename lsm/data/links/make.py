@@ -26,6 +26,7 @@ from lsm.graph.types import EdgeType
 
 _VALID, _TEST = 1, 2
 _NUM_PARTS = 3
+_COPIED_EDGES = 1 << 20  # at once
 
 
 class SplitOptions(TypedDict, total=False):
@@ -274,7 +275,6 @@ def _write_topology(
 
 def _without(values: np.ndarray, positions: np.ndarray) -> Iterable[np.ndarray]:
     """``values`` without those at ``positions``, in chunks."""
-    size = 1 << 20
-    for first in range(0, len(values), size):
-        begin, end = np.searchsorted(positions, [first, first + size])
-        yield np.delete(values[first : first + size], positions[begin:end] - first)
+    for first in range(0, len(values), _COPIED_EDGES):
+        begin, end = np.searchsorted(positions, [first, first + _COPIED_EDGES])
+        yield np.delete(values[first : first + _COPIED_EDGES], positions[begin:end] - first)
