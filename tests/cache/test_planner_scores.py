@@ -149,3 +149,23 @@ def test_scores_that_were_replaced_are_freed(sets):
         earlier.append(weakref.ref(planner.scores))
     gc.collect()
     assert [each() is None for each in earlier] == [True, True, True, False]
+
+
+def test_a_planner_that_starts_over_plans_by_the_scores_set_last():
+    lists = power_law_trace(20, batch_size=30, num_nodes=NUM_NODES)
+    batches = [torch.tensor(ids) for ids in lists]
+    draw = torch.Generator().manual_seed(2)
+    first, last = (torch.rand(NUM_NODES, generator=draw) for _ in range(2))
+    options = PlannerConfig(num_lines=48, ways=12, policy="static", window=6)
+    restarted = Planner(options, scores=first)
+    list(scored_plans(restarted, batches, 6, {3: last}))
+    restarted.restart()
+    counters = {
+        name: [plan.counters for plan in scored_plans(planner, batches, 6, {})]
+        for name, planner in (
+            ("restarted", restarted),
+            ("first", Planner(options, scores=first)),
+            ("last", Planner(options, scores=last)),
+        )
+    }
+    assert counters["restarted"] == counters["last"] != counters["first"]
