@@ -140,6 +140,18 @@ def test_shares_of_times_are_exact(tmp_path):
     assert splits.num_edges == {"train": 90, "valid": 5, "test": 5}
 
 
+@pytest.mark.parametrize("latest", [99, 2**63 - 1])
+def test_no_edge_is_of_a_split_without_a_share(tmp_path, latest):
+    """Also if no time is later than the latest."""
+    edge_index = torch.stack((torch.arange(100), torch.arange(100).roll(1)))
+    times = torch.arange(100)
+    times[-1] = latest
+    data = Data(edge_index=edge_index, edge_time=times, num_nodes=100)
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "g")
+    splits = lsm.LinkSplits.make(store, valid=0.1, test=0)
+    assert splits.num_edges == {"train": 90, "valid": 10, "test": 0}
+
+
 @pytest.mark.parametrize("chosen", [WRITES, REV_WRITES])
 def test_the_reverse_type_loses_the_same_edges(tmp_path, chosen):
     store = lsm.GraphStore.from_pyg(typed_graph(), tmp_path / "g")

@@ -74,7 +74,7 @@ class TimeParts:
         count = len(times)
         # Rounded first: 1 - 0.05 - 0.05 is a little less than 0.9.
         places = [int(round(count * share, 6)) for share in (1 - valid - test, 1 - test)]
-        self._bounds = [times[place] if place < count else times[-1] + 1 for place in places]
+        self._bounds = [times[place] for place in places if place < count]
 
     def of(self, edges: EdgeData, chunk: EdgeChunk, *, is_reverse: bool) -> np.ndarray:
         times = edges.times()
