@@ -57,7 +57,8 @@ class Section(BaseModel):
     section: ClassVar[str] = ""
 
     def __init__(self, *values: Any, **options: Any) -> None:
-        """Checks the options. NumPy integers, paths and tuples count as integers, text and lists.
+        """Checks the options. NumPy integers, paths and tuples count as integers, text and lists,
+        in lists and dicts, too.
 
         Args:
             *values: The first fields, in their order.
@@ -174,7 +175,11 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value
 
 
 class _Dumper(yaml.SafeDumper):

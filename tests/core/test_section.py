@@ -37,6 +37,16 @@ def test_fields_are_given_by_place_and_by_name():
     assert Outer(text=Path("some/where"), sizes=(1, 2)) == Outer(1, "some/where", [1, 2], Inner())
 
 
+def test_values_within_lists_and_nested_sections_are_taken_as_those_outside():
+    given = {"size": np.int32(5), "kind": Path("d")}
+    options = Outer(sizes=(np.int64(1), 2), inner=given)
+    assert options == Outer(sizes=[1, 2], inner={"size": 5, "kind": "d"})
+    assert type(options.inner.size) is int
+    assert given == {"size": np.int32(5), "kind": Path("d")}
+    with pytest.raises(ValueError, match=r"^outer\.sizes\.0: expected an integer, got True$"):
+        Outer(sizes=[True])
+
+
 @pytest.mark.parametrize("last", ["inner", "inner_size"])
 def test_a_nested_section_may_be_given_in_parts(last):
     given = {"kind": "e"}
