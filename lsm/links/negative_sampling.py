@@ -69,8 +69,10 @@ class NegativeSampling:
         amount: Any = self.amount
         if not isinstance(amount, Real):
             raise ValueError(f"neg_sampling: amount: expected a number, got {amount!r}")
-        if not self.amount > 0 or not math.isfinite(self.amount):
-            raise ValueError(f"neg_sampling: amount: expected more than 0, got {self.amount}")
+        if not (self.amount > 0 and math.isfinite(self.amount)):
+            raise ValueError(
+                f"neg_sampling: amount: expected a finite number above 0, got {self.amount}"
+            )
         if self.mode == "triplet" and self.amount != int(self.amount):
             raise ValueError(
                 f"neg_sampling: amount: expected a whole number for triplet, got {self.amount}"

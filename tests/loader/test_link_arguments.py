@@ -82,7 +82,7 @@ BAD = {
     ),
     "infinite amount": (
         {"neg_sampling": ("binary", float("inf"))},
-        "amount: expected more than 0, got inf",
+        "amount: expected a finite number above 0, got inf",
     ),
     "unknown kind": (
         {"neg_sampling": {"mode": "triplet", "kind": "hard"}},
