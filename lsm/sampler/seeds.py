@@ -71,7 +71,7 @@ class SeedSource(ABC):
         num_seeds: int,
         batch_size: int,
         *,
-        shuffle: bool,
+        shuffle: bool | None,
         drop_last: bool,
         seed: int,
         rank: int,
@@ -81,7 +81,9 @@ class SeedSource(ABC):
         self._world_size = whole_number("world_size", world_size, 1)
         self._rank = whole_number("rank", rank, 0, world_size - 1)
         self._seed = whole_number("seed", seed, 0, _MAX_SEED)
-        self._shuffle, drop_last = flag("shuffle", shuffle), flag("drop_last", drop_last)
+        drop_last = flag("drop_last", drop_last)
+        # torch's DataLoader takes None as False.
+        self._shuffle = shuffle is not None and flag("shuffle", shuffle)
         self._global_batch = batch_size * world_size
         self.num_seeds = num_seeds
         """Seeds of an epoch, over all ranks; drop_last leaves some of them out."""
