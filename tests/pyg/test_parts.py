@@ -388,7 +388,11 @@ def test_a_failed_read_reaches_the_loop(stores, tmp_path):
         ({"shufle": True}, TypeError, "unknown argument shufle; did you mean shuffle"),
         ({"num_workers": 2}, TypeError, "num_workers of PyG's loader is not supported"),
         ({"custom_cls": Data}, TypeError, r"NodeLoader\(\*\*parts, custom_cls=\.\.\.\)"),
-        ({"pin_memory": True}, TypeError, "pin_memory is for PyG's loader, next to the result of parts"),
+        (
+            {"pin_memory": True},
+            TypeError,
+            "pin_memory is for PyG's loader, next to the result of parts",
+        ),
         ({"sampling": "ladies"}, ValueError, "expected neighbor or labor, got ladies"),
     ],
 )
