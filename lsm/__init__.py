@@ -70,9 +70,12 @@ _ROOMS = {
     "predict": "train",
 }
 
+_PUBLIC_ROOMS = ("embed", "pyg", "train")
+"""Rooms with public names of their own; ``train`` is callable, too."""
+
 _of_a_room, __dir__ = lazily(__name__, _ROOMS)
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported now; ``train`` is the room itself, which is callable."""
-    return import_module("lsm.train") if name == "train" else _of_a_room(name)
+    """A public name or room, imported now."""
+    return import_module(f"lsm.{name}") if name in _PUBLIC_ROOMS else _of_a_room(name)

@@ -63,6 +63,16 @@ def test_dir_shows_the_public_names():
     )
 
 
+def test_rooms_with_public_names_need_no_import_of_their_own():
+    run(
+        "import lsm, sys\n"
+        "assert not {'lsm.embed', 'lsm.pyg'} & set(sys.modules)\n"
+        "assert callable(lsm.embed.load_embed_config), lsm.embed\n"
+        "assert callable(lsm.pyg.parts), lsm.pyg\n"
+        "assert not hasattr(lsm, 'storage_of')"
+    )
+
+
 @pytest.mark.parametrize("room", [room for room in ROOMS if room not in ("cli", "reference")])
 def test_rooms_name_what_is_public(room):
     module = importlib.import_module(f"lsm.{room}")
