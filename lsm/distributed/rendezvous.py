@@ -88,6 +88,11 @@ def meet(
     return store, [Member(**json.loads(text)) for text in store.multi_get(keys)]
 
 
+def different_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ, sorted."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
 def differences(one: tuple[int, Mapping[str, Any]], other: tuple[int, Mapping[str, Any]]) -> str:
     """The differences of two ranks: ``key (value on rank 0, value on rank 1), ...``; "" without
     any.
@@ -95,7 +100,7 @@ def differences(one: tuple[int, Mapping[str, Any]], other: tuple[int, Mapping[st
     ``one``, ``other``: a rank and its values, by name.
     """
     (first, expected), (second, found) = one, other
-    keys = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
+    keys = different_keys(expected, found)
     listed = ", ".join(
         f"{key} ({expected.get(key)} on rank {first}, {found.get(key)} on rank {second})"
         for key in keys[:_MAX_LISTED]

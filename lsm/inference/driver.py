@@ -31,6 +31,7 @@ from lsm.data.sink import no_room
 from lsm.distributed import collectives
 from lsm.distributed.environment import World
 from lsm.distributed.machine_share import cores_per_rank
+from lsm.distributed.rendezvous import different_keys
 from lsm.inference.arrays import REMEDY, ArrayFile
 from lsm.inference.cut import cut
 from lsm.inference.network import Model, Network
@@ -40,7 +41,7 @@ from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_pa
 from lsm.inference.plan import plan_inference
 from lsm.inference.sampled import SampledNetwork, plan_sampled
 from lsm.inference.stage import Resources, TooLittleMemoryError, workers
-from lsm.inference.state import State, different_keys
+from lsm.inference.state import State
 from lsm.run.common_folder import require_common_folder
 from lsm.run.directory import RunDirectory
 
@@ -75,9 +76,10 @@ def infer(
         job = _Inference(model, store, out, options, world)
         with job.telling_memory(), returning_freed_memory(job.free_bytes // _IDLE_SHARE // threads):
             plan = job.plan(pool, threads)
-            job.check_alike(plan)
+            facts = job.facts(plan)
+            job.check_alike(facts)
             with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
-                return job.run(plan)
+                return job.run(plan, facts)
 
 
 @contextmanager
@@ -158,11 +160,10 @@ class _Inference:
             return plan_sampled(network, store, options.sampled, *common)
         return plan_inference(network, store, self._topologies, *common)
 
-    def check_alike(self, plan: Plan) -> None:
+    def check_alike(self, facts: dict[str, Any]) -> None:
         """Raises ValueError on all ranks unless they compute the same results. A collective."""
-        facts = self._facts(plan)
         if self._options.weights_may_differ:
-            del facts["model"]
+            facts = {key: value for key, value in facts.items() if key != "model"}
         first, *others = collectives.gather_objects(facts, self._world)
         for rank, found in enumerate(others, start=1):
             if differing := different_keys(first, found):
@@ -171,10 +172,10 @@ class _Inference:
                     "differ from those of rank 0; give all ranks the same run, store and options"
                 )
 
-    def run(self, plan: Plan) -> dict[str, Any]:
+    def run(self, plan: Plan, facts: dict[str, Any]) -> dict[str, Any]:
         require_common_folder(self._out, self._world, "--out")
         state = State(self._out / WORK, self._world)
-        done = state.start(self._facts(plan))
+        done = state.start(facts)
         if self._world.is_main:
             last = max((n for n in range(len(plan.steps)) if done.is_sealed(n)), default=-1)
             for step in plan.steps[: last + 1]:
@@ -252,8 +253,8 @@ class _Inference:
         with suppress(OSError):  # other files
             self._out.rmdir()
 
-    def _facts(self, plan: Plan) -> dict[str, Any]:
-        """The facts that decide the results."""
+    def facts(self, plan: Plan) -> dict[str, Any]:
+        """The facts that decide the results. Reads the weights, and the nodes or links."""
         nodes = plan.outputs.selection
         return {
             "store": self._store.digest(),

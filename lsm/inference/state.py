@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,13 @@ import numpy as np
 from lsm.core.atomic_file import sync_directory, write_bytes_atomic
 from lsm.distributed import collectives
 from lsm.distributed.environment import World
+from lsm.distributed.rendezvous import different_keys
 from lsm.run.kernel_kills import count_kills
 
 _NAME = "state.json"
 _FIELDS = 4  # stage, first unit, end of units, rows with a value that is not finite
 _RECORD_BYTES = 8 * _FIELDS
 _SEALED = -1
-
-
-def different_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys whose values differ in the facts of two inferences, sorted."""
-    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
 @dataclass(frozen=True)
