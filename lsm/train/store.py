@@ -20,29 +20,20 @@ def open_store(config: Config, world: World, task: Task) -> GraphStore:
     store = with_embeddings(open_at(config.data.path, GraphStore.open, remedy), config)
     task.check(config, store, world.size)
     scores.check_score(store, config.cache.score)
-    _check_same_store(store, world)
-    _check_same_task(task, world)
+    _check_same(store, task, world)
     return store
 
 
-def _check_same_store(store: GraphStore, world: World) -> None:
+def _check_same(store: GraphStore, task: Task, world: World) -> None:
     """Raises ValueError on every rank, which names two of them, unless all opened copies of one
-    store."""
-    everyone = collectives.gather_objects((store.identity(), str(store.path)), world)
-    first_identity, first_path = everyone[0]
-    for rank, (identity, path) in enumerate(everyone):
-        listed = differences((0, first_identity), (rank, identity))
-        if listed:
+    store, for tasks of the same settings, such as the contents of splits of links."""
+    own = (store.identity(), task.settings, str(store.path))
+    first, *others = collectives.gather_objects(own, world)
+    for rank, (identity, settings, path) in enumerate(others, start=1):
+        if listed := differences((0, first[0]), (rank, identity)):
             raise ValueError(
-                f"data.path: ranks opened different stores: {first_path} on rank 0, {path} on rank "
+                f"data.path: ranks opened different stores: {first[2]} on rank 0, {path} on rank "
                 f"{rank}: {listed}"
             )
-
-
-def _check_same_task(task: Task, world: World) -> None:
-    """Raises ValueError on every rank, which names two of them, unless their tasks have the same
-    settings, such as the contents of splits of links."""
-    first, *others = collectives.gather_objects(task.settings, world)
-    for rank, found in enumerate(others, start=1):
-        if listed := differences((0, first), (rank, found)):
+        if listed := differences((0, first[1]), (rank, settings)):
             raise ValueError(f"ranks have different tasks: {listed}; give all of them the same")
