@@ -37,7 +37,7 @@ from lsm.data.typed.format import (
     read_graph_meta,
 )
 from lsm.graph.topology import Topology
-from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap, has_types
+from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap, as_edge_type, has_types
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -232,8 +232,7 @@ class GraphStore:
         Raises:
             ValueError: There is no such type.
         """
-        key = tuple(edge_type) if isinstance(edge_type, list) else edge_type
-        return self._edges[self._known(key, self._edges, "edge type")]
+        return self._edges[self._known(as_edge_type(edge_type), self._edges, "edge type")]
 
     @property
     def num_edges(self) -> int:

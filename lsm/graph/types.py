@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -22,6 +22,11 @@ EDGE: EdgeType = (NODE, "to", NODE)
 """The type of all edges of a graph without types."""
 
 _MOST_NODES = 2**63 - 1
+
+
+def as_edge_type(given: Any) -> Any:
+    """``given``; a list, which names an edge type too, as a tuple."""
+    return tuple(given) if isinstance(given, list) else given
 
 
 def has_types(node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> bool:

@@ -22,7 +22,7 @@ from lsm.data.links.parts import GivenParts, Parts, RandomParts, TimeParts, edge
 from lsm.data.links.splits import store_facts
 from lsm.data.typed.format import edge_parts
 from lsm.data.writer import StoreWriter
-from lsm.graph.types import EdgeType
+from lsm.graph.types import EdgeType, as_edge_type
 
 _VALID, _TEST = 1, 2
 _NUM_PARTS = 3
@@ -132,7 +132,7 @@ def known_edge_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
     """The type that is given, or the only one. Raises ValueError for another, or none of
     several."""
     known = store.edge_types
-    edge_type = tuple(edge_type) if isinstance(edge_type, list) else edge_type
+    edge_type = as_edge_type(edge_type)
     if edge_type is None and len(known) == 1:
         return known[0]
     if edge_type is None or edge_type not in known:
@@ -152,12 +152,12 @@ def known_reverse(
     if given is None:
         return None
     if given != "auto":
-        given = tuple(given) if isinstance(given, list) else given
-        if given not in store.edge_types or (given[0], given[2]) != (destination, source):
+        reverse: EdgeType = as_edge_type(given)
+        if reverse not in store.edge_types or (reverse[0], reverse[2]) != (destination, source):
             raise ValueError(
                 f"reverse type: expected edges from {destination} to {source}, got {given}"
             )
-        return given
+        return reverse
     named = (destination, f"rev_{relation}", source)
     back = (destination, relation.removeprefix("rev_"), source)
     for each in (named, back):
