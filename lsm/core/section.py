@@ -115,12 +115,12 @@ class Section(BaseModel):
             return
         for outer, inner, path in _flat_names(cls):
             if path == name:
-                nested = given.get(outer, {})
+                nested = given.setdefault(outer, {})
                 if not isinstance(nested, dict):
                     raise TypeError(f"{cls.__name__}: give either {outer} or {name}")
                 if inner in nested:
                     raise TypeError(f"{cls.__name__}: {name} is given twice")
-                given[outer] = nested | {inner: value}  # a copy: the caller's may be used again
+                nested[inner] = value
                 return
         known = [*cls.model_fields, *(path for _, _, path in _flat_names(cls))]
         raise unknown_argument(cls.__name__, name, known, "option")
