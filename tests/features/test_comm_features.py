@@ -258,12 +258,13 @@ def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, 
 
 
 def same_store_case(context, paths):
-    from lsm.data.graph_store import GraphStore
+    from lsm.config.load import load_config
     from lsm.distributed.collectives import World
-    from lsm.train.store import _check_same_store
+    from lsm.train.store import open_store
+    from lsm.train.tasks.choose import task_of
 
-    store = GraphStore.open(paths[context.rank])
-    _check_same_store(store, World(context.rank, context.size))
+    config = load_config("base", [f"data.path={paths[context.rank]}"])
+    open_store(config, World(context.rank, context.size), task_of(config))
 
 
 def test_ranks_must_have_the_same_store_wherever_it_is(ranks, store, tmp_path):
