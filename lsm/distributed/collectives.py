@@ -18,7 +18,7 @@ import torch.distributed as torch_dist
 from torch import Tensor
 from torch.distributed import Store
 
-from lsm.distributed import rendezvous, watchdog
+from lsm.distributed import interfaces, rendezvous, watchdog
 from lsm.distributed.environment import Launch, World, read_environment
 from lsm.distributed.rendezvous import Member
 from lsm.distributed.signals import Stopped
@@ -54,7 +54,7 @@ def joined(timeout_secs: float, settings: Mapping[str, Any] | None = None) -> It
     }
     store, members = rendezvous.meet(launch, timeout_secs, expected)
     with _watched(launch, store, members, timeout_secs):
-        rendezvous.choose_interface(launch, members)
+        interfaces.choose_interface(launch, [member.address for member in members])
         with awaiting("the connections of all ranks"):
             torch_dist.init_process_group(
                 BACKEND,

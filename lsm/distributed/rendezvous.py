@@ -7,11 +7,9 @@ other settings is an error that names it, on every rank, before the first collec
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +21,11 @@ from torch.distributed import PrefixStore, Store, TCPStore
 
 from lsm.core.os_error import in_words
 from lsm.distributed.environment import ADDRESS_SECS, Launch, await_address
+from lsm.distributed.interfaces import source_address
 
 _POLL_SECS = 0.02
 _LINGER_SECS = 5.0
 _MAX_LISTED = 5
-_SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
 
 Result = TypeVar("Result")
 
@@ -66,7 +64,7 @@ def meet(
         world.size,
         socket.gethostname(),
         os.getpid(),
-        _source_address(launch.address, launch.port),
+        source_address(launch.address, launch.port),
         json.loads(json.dumps(dict(settings))),
     )
     if store.add(f"taken/{world.rank}", 1) > 1:
@@ -106,21 +104,6 @@ def differences(one: tuple[int, Mapping[str, Any]], other: tuple[int, Mapping[st
         for key in keys[:_MAX_LISTED]
     )
     return listed + (f" and {len(keys) - _MAX_LISTED} more" if len(keys) > _MAX_LISTED else "")
-
-
-def choose_interface(launch: Launch, members: list[Member]) -> None:
-    """Sets the network interface for Gloo, unless the user has: the one that leads to the store; on
-    the machine of the store, the one that leads to the others."""
-    if "GLOO_SOCKET_IFNAME" in os.environ:
-        return
-    address = members[launch.world.rank].address
-    if _is_loopback(address):
-        remote = (member.address for member in members if not _is_loopback(member.address))
-        other = next(remote, None)
-        address = _source_address(other, launch.port) if other else address
-    interface = _interface_of(address)
-    if interface is not None:
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
 def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
@@ -249,38 +232,3 @@ def _linger(store: Store, size: int) -> None:
     readers = sum(store.check([f"member/{rank}"]) for rank in range(1, size))
     while store.add("read", 0) < readers and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
-
-
-def _source_address(address: str, port: int) -> str:
-    """This machine's source address of packets to ``address``; "" if unknown."""
-    try:
-        family, kind, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(target)  # sends nothing
-            return probe.getsockname()[0]
-    except OSError:
-        return ""
-
-
-def _is_loopback(address: str) -> bool:
-    return address in ("", "::1") or address.startswith("127.")
-
-
-def _interface_of(address: str) -> str | None:
-    """The interface that has ``address``: an IPv4 address that is its first, or any IPv6 one."""
-    if ":" in address:
-        packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
-        with open("/proc/net/if_inet6") as file:
-            return next((line.split()[5] for line in file if line.startswith(packed)), None)
-    if address.startswith("127."):
-        return "lo"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-            except OSError:  # the interface has no IPv4 address
-                continue
-            if socket.inet_ntoa(answer[20:24]) == address:
-                return name
-    return None

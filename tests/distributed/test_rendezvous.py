@@ -9,10 +9,6 @@ import pytest
 
 from lsm.distributed.environment import Launch, World
 from lsm.distributed.rendezvous import (
-    Member,
-    _interface_of,
-    _source_address,
-    choose_interface,
     differences,
     meet,
 )
@@ -137,34 +133,3 @@ def test_differences_are_short():
     assert text.endswith(" and 4 more")
     assert differences((0, many), (1, {})).startswith("0 (0 on rank 0, None on rank 1)")
     assert differences((0, many), (1, dict(many))) == ""
-
-
-def test_the_interface_is_the_one_on_the_way_to_the_store(monkeypatch):
-    assert _source_address("127.0.0.1", 1) == "127.0.0.1"
-    assert _interface_of("127.0.0.1") == "lo"
-    assert _interface_of("192.0.2.77") is None  # RFC 5737: nobody's
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
-    choose_interface(place(0, 2, 1), [])
-    import os
-
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "mine"
-
-
-def test_the_machine_of_the_store_goes_by_the_way_to_the_others(monkeypatch):
-    """Its own name may mean its loopback interface, which leads nowhere else."""
-    asked = []
-    monkeypatch.setattr(
-        "lsm.distributed.rendezvous._source_address", lambda *to: asked.append(to) or "10.0.0.1"
-    )
-    monkeypatch.setattr("lsm.distributed.rendezvous._interface_of", {"10.0.0.1": "net7"}.get)
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "to be restored")
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    members = [
-        Member(rank, 3, "host", 1, address, {})
-        for rank, address in enumerate(["127.0.1.1", "127.0.1.1", "10.0.0.2"])
-    ]
-    choose_interface(place(1, 3, 7), members)
-    import os
-
-    assert asked == [("10.0.0.2", 7)]
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "net7"
