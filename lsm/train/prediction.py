@@ -13,9 +13,6 @@ import torch
 
 from lsm.config.schema import Config
 from lsm.core.arguments import size
-from lsm.core.files import read_utf8
-from lsm.core.ids import vector_of_ids
-from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
 from lsm.distributed import collectives
@@ -29,6 +26,7 @@ from lsm.sampler.neighbor import checked_num_neighbors
 from lsm.sampler.options import Sampling
 from lsm.storage.options import StorageOptions
 from lsm.train.predicted_links import AskedLinks
+from lsm.train.predicted_nodes import predicted_nodes
 from lsm.train.sampling import drawing_of, left_out
 from lsm.train.saved import SavedRun
 from lsm.train.tasks.labels import prediction_of
@@ -37,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_SECS = 3600.0
 """Longest wait for a rank, whose part of a layer may take longer than that of others."""
-_NO_ID = 2**62  # for larger numbers
 
 
 def predict(
@@ -140,9 +137,9 @@ def predict(
         config = None if run is None else run.config
         sampled = _sampled(config, opened, route, num_neighbors)
         if config is not None and world.is_main:
-            _check_route(config, route, of_links=asked.is_any)
+            check_route(config, route, of_links=asked.is_any)
         task = None if run is None else run.task
-        of_links = asked.outputs(model, opened, partial(_nodes, nodes, opened), task)
+        of_links = asked.outputs(model, opened, partial(predicted_nodes, nodes, opened), task)
         if of_links is None and node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
         node_type_of_rows: str | None = node_type or getattr(model, "input_type", None)
@@ -169,7 +166,7 @@ def predict(
             data = opened.nodes(node_type_of_rows)
             options = replace(
                 options,
-                nodes=_nodes(nodes, opened, node_type_of_rows),
+                nodes=predicted_nodes(nodes, opened, node_type_of_rows),
                 prediction=prediction_of(data) if task is None else task.prediction(opened),
             )
         return infer(model, opened, Path(out), options, world)
@@ -222,7 +219,7 @@ def _sampled(
     return Sampled(drawing, config.eval_batch_size, config.train.seed)
 
 
-def _check_route(config: Config, route: str, *, of_links: bool) -> None:
+def check_route(config: Config, route: str, *, of_links: bool) -> None:
     """Raises ValueError if the route is open, and the model knows the neighbours of a time or of
     some types alone; warns if the route takes all. Outputs ``of_links`` have exact routes alone."""
     missing = left_out(config)
@@ -236,41 +233,3 @@ def _check_route(config: Config, route: str, *, of_links: bool) -> None:
         raise ValueError(f"--route: {problem}; give --route {remedy}")
     hint = "" if of_links else "; --route sampled takes those of the run"
     logger.warning("--route: %s%s", problem, hint)
-
-
-def _nodes(
-    nodes: str | Path | torch.Tensor, store: GraphStore, node_type: str | None
-) -> torch.Tensor | None:
-    """The ids that ``nodes`` name; None: all."""
-    if not isinstance(nodes, str | Path):
-        return vector_of_ids(nodes, "--nodes").cpu()
-    data = store.nodes(node_type)
-    if nodes == "all":
-        return None
-    if nodes in data.splits or nodes == "val":
-        return data.split(str(nodes))
-    path = Path(nodes)
-    if not path.is_file():
-        known = ", ".join(["all", *data.splits])
-        raise FileNotFoundError(
-            f"--nodes: expected {known} or a file of ids or names, got {nodes}, which is no file"
-        )
-    if path.suffix == ".npy":
-        try:
-            with ArrayFile(path, masks=True) as file:
-                ids = file.read_all()
-        except ValueError as error:
-            raise ValueError(f"--nodes: {error}") from None
-        return vector_of_ids(ids, f"--nodes: {path}")
-    try:
-        lines = [line for line in read_utf8(path).split("\n") if line.strip()]
-    except ValueError as error:
-        raise ValueError(f"--nodes: {error}") from None
-    if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):
-        return torch.tensor([min(int(line), _NO_ID) for line in lines], dtype=torch.int64)
-    if not data.has_names:
-        raise ValueError(f"--nodes: {path}: expected ids, as {store.path} has no names of nodes")
-    try:
-        return torch.tensor(data.find(lines), dtype=torch.int64)
-    except ValueError as error:
-        raise ValueError(f"--nodes: {path}: {error}") from None

@@ -16,7 +16,7 @@ import lsm
 from lsm import native
 from lsm.config.load import parse_config
 from lsm.inference import driver, gather, typed_intervals
-from lsm.train.prediction import _check_route, _nodes
+from lsm.train.prediction import check_route
 from lsm.train.trainer import train
 from support.training import LSM, config, make_store, run_forked, run_job, run_ranks
 from support.typed_graphs import CITES, WRITES, typed_graph
@@ -369,32 +369,7 @@ def test_ranks_with_other_nodes_or_weights_are_refused(trained, tmp_path, differ
 def test_an_open_route_of_a_run_with_times_names_the_routes_there_are():
     config = parse_config({"sampler": {"time_attr": "time"}})
     with pytest.raises(ValueError, match="give --route sampled, or gather to have them all"):
-        _check_route(config, "auto", of_links=False)
+        check_route(config, "auto", of_links=False)
     with pytest.raises(ValueError, match="give --route gather to have them all"):
-        _check_route(config, "auto", of_links=True)
-    _check_route(config, "sampled", of_links=False)
-
-
-def test_names_of_nodes_have_any_character_but_line_ends(tmp_path):
-    """Also those at which str.splitlines() ends a line."""
-    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
-    data.names = ["a\u2028b", " c\x85d ", "e\x0bf"]
-    store = lsm.GraphStore.from_pyg(data, tmp_path / "g")
-    names = tmp_path / "some.txt"
-    names.write_text(" c\x85d \r\na\u2028b\n\ne\x0bf", encoding="utf-8", newline="")
-    assert _nodes(names, store, None).tolist() == [1, 0, 2]
-
-
-def test_an_unknown_name_of_a_node_comes_with_its_file(tmp_path):
-    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
-    data.names = ["a", "b", "c"]
-    store = lsm.GraphStore.from_pyg(data, tmp_path / "g")
-    names = tmp_path / "some.txt"
-    names.write_text("c\na\n", encoding="utf-8-sig")
-    assert _nodes(names, store, None).tolist() == [2, 0]
-    names.write_text("c\nd\n")
-    with pytest.raises(ValueError, match=r"^--nodes: .*some\.txt: 'd': expected one of the names"):
-        _nodes(names, store, None)
-    names.write_bytes(b"c\n\xe9\n")
-    with pytest.raises(ValueError, match=r"^--nodes: .*some\.txt: line 2: expected text in UTF-8"):
-        _nodes(names, store, None)
+        check_route(config, "auto", of_links=True)
+    check_route(config, "sampled", of_links=False)
