@@ -348,6 +348,18 @@ def test_tests_lie_in_the_rooms_of_the_package():
     assert of_all_rooms == {"test_layout.py", "test_prose.py"}
 
 
+def test_private_names_stay_in_their_module():
+    private = re.compile(r"_(?!_|core$)")
+    found = set()
+    for folder in ("lsm", "tests", "bench", "docs"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lsm"):
+                    names = [alias.name for alias in node.names if private.match(alias.name)]
+                    found |= {(path.relative_to(ROOT).as_posix(), name) for name in names}
+    assert found == set()
+
+
 def test_no_test_module_imports_another():
     """Helpers lie in tests/support, fixtures in conftest files."""
     imports = re.compile(r"^\s*(?:from|import) +(?:\S*\.)?(test_\w+|conftest)\b", re.MULTILINE)

@@ -16,7 +16,7 @@ _ORDER = "use shuffle, seed, rank and world_size, or the ids in input_nodes"
 _LOOP = "change the batch in your loop"
 
 # For each argument PyG's defaults, which ask for nothing and are taken, and the remedy.
-_MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
+MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "data": ((), "pass a store, or its path, as the first argument"),
     "replace": ((False,), "neighbours are drawn without replacement"),
     "directed": ((True,), "edges lead from the sampled neighbours to the node"),
@@ -60,7 +60,7 @@ def check_extra_arguments(loader: type, given: Mapping[str, Any]) -> None:
     parameters = inspect.signature(loader).parameters.values()
     known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
     for name, value in given.items():
-        defaults, remedy = _MISSING.get(name, ((), ""))
+        defaults, remedy = MISSING.get(name, ((), ""))
         if any(_is(value, default) for default in defaults):
             continue
         if remedy:

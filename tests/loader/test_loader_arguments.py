@@ -13,7 +13,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 import lsm
 import lsm.pyg
-from lsm.loader.pyg_arguments import _MISSING
+from lsm.loader.pyg_arguments import MISSING
 from support.training import make_store
 
 CACHE = {"bytes": "16K", "window": 3, "victim": {"mode": "pool", "bytes": 9600}}
@@ -114,15 +114,15 @@ def arguments_of_pyg():
 def test_every_argument_of_pyg_is_taken_or_explained(path):
     """Those that PyG deprecated, or adds later, are told like any unknown name."""
     given, known = arguments_of_pyg(), inspect.signature(lsm.NeighborLoader).parameters
-    unknown = set(given) - set(known) - set(_MISSING)
+    unknown = set(given) - set(known) - set(MISSING)
     assert not unknown, f"PyG {torch_geometric.__version__}"
-    for name in set(given) & set(_MISSING):
+    for name in set(given) & set(MISSING):
         with pytest.raises(TypeError, match=f"NeighborLoader: {name} of PyG's loader is not supp"):
             lsm.NeighborLoader(path, [3, 2], **{name: object()})
 
 
 def test_defaults_of_pyg_are_taken(path, store):
-    given = {name: value for name, value in arguments_of_pyg().items() if name in _MISSING}
+    given = {name: value for name, value in arguments_of_pyg().items() if name in MISSING}
     given["num_workers"], given["pin_memory"] = 0, False
     assert len(given) > 15
     for directional in ("directional", SubgraphType.directional):
