@@ -160,10 +160,8 @@ void bind_config(py::module_& module) {
   module.def("check_planner_config", &cache::check_config, py::arg("config"));
   module.def("planner_set_bytes", &cache::set_bytes_of, py::arg("config"), py::arg("on_gpu"));
   module.def("policy_names", &cache::policy_names);
-  module.def(
-      "needs_window",
-      [](const std::string& name) { return needs_window(cache::policy_kind(name)); },
-      py::arg("policy"));
+  module.def("needs_window", &cache::needs_window, py::arg("policy"));
+  module.def("needs_score", &cache::needs_score, py::arg("policy"));
   module.attr("COUNTER_NAMES") =
       std::vector<std::string>(cache::kCounterNames.begin(), cache::kCounterNames.end());
 }

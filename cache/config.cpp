@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "cache/metadata_word.h"
+#include "cache/policies.h"
 #include "kernels/core/check.h"
 
 namespace lsm::cache {
@@ -17,6 +19,12 @@ size_t find_name(const char* key, const std::vector<std::string>& names, const s
   std::string list;
   for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
   throw ArgumentError(concat(key, ": expected one of ", list, "; got '", name, "'"));
+}
+
+PlannerConfig with_policy_named(const std::string& name) {
+  PlannerConfig config;
+  config.policy = name;
+  return config;
 }
 
 }  // namespace
@@ -36,9 +44,17 @@ VictimMode victim_mode(const std::string& name) {
   return static_cast<VictimMode>(find_name("cache.victim.mode", {"none", "queues", "pool"}, name));
 }
 
-bool needs_window(PolicyKind kind) {
-  return kind == PolicyKind::kWindow || kind == PolicyKind::kDynamic ||
-         kind == PolicyKind::kHybrid || kind == PolicyKind::kLookahead;
+bool needs_window(const std::string& policy) {
+  return policy_kind(policy) != PolicyKind::kBelady &&
+         with_policy(with_policy_named(policy), [](const auto& of_name) {
+           return std::decay_t<decltype(of_name)>::kNeedsWindow;
+         });
+}
+
+bool needs_score(const std::string& policy) {
+  return with_policy(with_policy_named(policy), [](const auto& of_name) {
+    return std::decay_t<decltype(of_name)>::kNeedsScore;
+  });
 }
 
 bool keeps_positions(const PlannerConfig& config) {
@@ -46,7 +62,7 @@ bool keeps_positions(const PlannerConfig& config) {
 }
 
 void check_config(const PlannerConfig& config) {
-  const PolicyKind kind = policy_kind(config.policy);
+  policy_kind(config.policy);
   const VictimMode mode = victim_mode(config.victim_mode);
   constexpr int64_t kMaxLines = int64_t{1} << 40;
   check_argument(config.ways >= 1 && config.ways <= INT32_MAX, "cache.ways: expected 1 to ",
@@ -62,7 +78,7 @@ void check_config(const PlannerConfig& config) {
   check_argument(config.window >= 0, "cache.window: expected at least 1 iteration, got ",
                  config.window);
   if (config.window == 0) {
-    check_argument(!needs_window(kind), "cache.window: policy '", config.policy,
+    check_argument(!needs_window(config.policy), "cache.window: policy '", config.policy,
                    "' needs at least 1 iteration, got 0");
     check_argument(mode == VictimMode::kNone,
                    "cache.window: a victim buffer needs at least 1 iteration, got 0");

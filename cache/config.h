@@ -43,8 +43,11 @@ struct PlannerConfig {
 /// Names in the order of PolicyKind.
 const std::vector<std::string>& policy_names();
 
-/// True if eviction depends on next uses, so that the policy needs a window.
-bool needs_window(PolicyKind kind);
+/// True if eviction depends on next uses, so that the policy needs a window: all that do but
+/// belady, which knows the whole trace.
+bool needs_window(const std::string& policy);
+/// True if eviction depends on the scores of nodes.
+bool needs_score(const std::string& policy);
 
 /// These throw ArgumentError, which lists the valid names.
 PolicyKind policy_kind(const std::string& name);

@@ -15,7 +15,7 @@ std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
   PlannerInput with_trace = input;
   if (kind == PolicyKind::kBelady) with_trace.trace = batches;
   // Nothing uses the window's contents then.
-  if (!needs_window(kind) && !has_victims) used.window = std::min<int64_t>(used.window, 1);
+  if (!needs_window(config.policy) && !has_victims) used.window = std::min<int64_t>(used.window, 1);
 
   Planner planner(used, with_trace, std::move(pool));
   const int64_t window = std::max<int64_t>(used.window, 1);

@@ -110,6 +110,7 @@ __all__: list[str] = [
     "measure_nvme_reads",
     "measure_nvme_waves",
     "merge_lists",
+    "needs_score",
     "needs_window",
     "num_read_slots",
     "open_storage",
@@ -1313,6 +1314,7 @@ def merge_lists(
     row_of: torch.Tensor | numpy.ndarray,
     rank_starts: torch.Tensor | numpy.ndarray,
 ) -> int: ...
+def needs_score(policy: str) -> bool: ...
 def needs_window(policy: str) -> bool: ...
 def num_read_slots(depth: int) -> int: ...
 def open_storage(

@@ -109,6 +109,7 @@ make_queries = _core.make_queries
 measure_nvme_reads = _core.measure_nvme_reads
 measure_nvme_waves = _core.measure_nvme_waves
 merge_lists = _core.merge_lists
+needs_score = _core.needs_score
 needs_window = _core.needs_window
 num_read_slots = _core.num_read_slots
 open_storage = _core.open_storage
@@ -233,6 +234,7 @@ __all__ = [
     "measure_nvme_reads",
     "measure_nvme_waves",
     "merge_lists",
+    "needs_score",
     "needs_window",
     "num_read_slots",
     "open_storage",

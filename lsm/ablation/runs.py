@@ -20,9 +20,6 @@ from lsm.cache.options import PlannerOptions
 from lsm.core.progress import counting
 from lsm.core.units import format_bytes
 
-SCORED = ("static", "hybrid", "lookahead")
-"""Policies that use the static score."""
-
 OFFLINE = ("belady", "optimal")
 """Those that know the whole trace, so no run can use them. ``belady`` has the sets of the other
 policies and is the bound of all of them without a victim buffer; ``optimal`` is ``belady`` with
@@ -243,7 +240,8 @@ def _constant_ids(trace: Trace, count: int, score: str, seed: int) -> torch.Tens
 
 
 def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> None:
-    scored = [name for name in SCORED if name in {each.policy for each in combinations}]
+    policies = planner.NEEDS_SCORE & {each.policy for each in combinations}
+    scored = [name for name in planner.POLICIES if name in policies]
     if trace.static_score is None and scored:
         warnings.warn(
             f"the trace has no static_score: {', '.join(scored)}: every node counts as equally "
@@ -268,7 +266,7 @@ def _simulate(
     elif combination.policy == "optimal":
         counters = planner.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
     else:
-        ranks_by_score = combination.policy in SCORED or combination.victim == "pool"
+        ranks_by_score = combination.policy in planner.NEEDS_SCORE or combination.victim == "pool"
         known = scores if ranks_by_score else None
         counters = planner.simulate(batches, config, scores=known, constant_ids=constant_ids)
     counts = np.array([[step[name] for name in _COUNTED] for step in counters], np.int64)

@@ -25,6 +25,8 @@ ONLINE_POLICIES: tuple[str, ...] = tuple(policy for policy in POLICIES if policy
 """Policies that need no knowledge of the whole trace."""
 #: Policies that need a window of coming batches.
 NEEDS_WINDOW: frozenset[str] = frozenset(p for p in POLICIES if native.needs_window(p))
+#: Policies that rank rows by the scores of nodes.
+NEEDS_SCORE: frozenset[str] = frozenset(p for p in POLICIES if native.needs_score(p))
 VICTIM_MODES: tuple[str, ...] = ("none", "queues", "pool")
 COUNTERS: tuple[str, ...] = tuple(native.COUNTER_NAMES)
 
