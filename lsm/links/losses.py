@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal, assert_never
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+LinkLossName = Literal["infonce", "bce", "bpr"]
 
-def link_loss_sum(name: str, scores: Tensor) -> Tensor:
+
+def link_loss_sum(name: LinkLossName, scores: Tensor) -> Tensor:
     """The sum of the losses of links with ``scores`` [p, 1 + k] of each link, then of its
     negatives; -inf is none.
 
@@ -18,10 +22,14 @@ def link_loss_sum(name: str, scores: Tensor) -> Tensor:
     if not len(scores):
         return scores.sum()
     positive, negative = scores[:, :1], scores[:, 1:]
-    if name == "infonce":
-        return (scores.logsumexp(1, keepdim=True) - positive).sum()
     counts = torch.isfinite(negative).sum(1).clamp(min=1)
-    if name == "bpr":
-        return (functional.softplus(negative - positive).sum(1) / counts).sum()
-    of_negatives = functional.softplus(negative).sum(1) / counts
-    return functional.softplus(-positive).sum() + of_negatives.sum()
+    match name:
+        case "infonce":
+            return (scores.logsumexp(1, keepdim=True) - positive).sum()
+        case "bpr":
+            return (functional.softplus(negative - positive).sum(1) / counts).sum()
+        case "bce":
+            of_negatives = functional.softplus(negative).sum(1) / counts
+            return functional.softplus(-positive).sum() + of_negatives.sum()
+        case unknown:
+            assert_never(unknown)

@@ -86,12 +86,14 @@ def build_network(setup: Setup, features: Features, epoch_iterations: int) -> Ne
 
 def _optimizer(options: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     name, given = options.optimizer, {"lr": options.lr, "weight_decay": options.weight_decay}
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     if is_imported(name):
         return _own_optimizer(name, parameters, given, options.optimizer_args)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    if "fused" in inspect.signature(kinds[name]).parameters:
+        given["fused"] = True
     if name == "sgd":
         given["momentum"] = options.momentum
-    return _opened(name, kinds[name], parameters, {"fused": True} | given | options.optimizer_args)
+    return _opened(name, kinds[name], parameters, given | options.optimizer_args)
 
 
 def _own_optimizer(

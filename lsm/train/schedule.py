@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 from lsm.config.train import TrainConfig
 
@@ -46,10 +47,16 @@ class Schedule:
         options, warmup = self.options, self.options.warmup_iterations
         if iteration < warmup:
             return (iteration + 1) / warmup
-        if options.schedule == "cosine":
-            rest = max(1, options.epochs * self.epoch_iterations - warmup)
-            return (1 + math.cos(math.pi * min(1.0, (iteration - warmup) / rest))) / 2
-        if options.schedule == "step":
-            num_steps = iteration // (options.step_epochs * self.epoch_iterations)
-            return options.step_factor**num_steps
-        return options.step_factor**num_plateaus if follows_plateaus(options) else 1.0
+        match options.schedule:
+            case "constant":
+                return 1.0
+            case "cosine":
+                rest = max(1, options.epochs * self.epoch_iterations - warmup)
+                return (1 + math.cos(math.pi * min(1.0, (iteration - warmup) / rest))) / 2
+            case "step":
+                num_steps = iteration // (options.step_epochs * self.epoch_iterations)
+                return options.step_factor**num_steps
+            case "plateau":
+                return options.step_factor**num_plateaus
+            case unknown:
+                assert_never(unknown)

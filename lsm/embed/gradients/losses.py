@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -17,14 +19,17 @@ def replace_by_gradients(
     """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k], as a
     number or a float64 tensor of one. Overwrites the scores with the gradients of that sum. A
     negative with score -inf is left out."""
-    if loss == "softmax" and takes(negatives):
-        return on_host(native.softmax_loss, positives, negatives)
-    if loss == "softmax":
-        total, of_positives = _softmax(positives, negatives)
-    elif loss == "logistic":
-        total, of_positives = _logistic(positives, negatives)
-    else:
-        total, of_positives = _margin(positives, negatives, margin)
+    match loss:
+        case "softmax" if takes(negatives):
+            return on_host(native.softmax_loss, positives, negatives)
+        case "softmax":
+            total, of_positives = _softmax(positives, negatives)
+        case "logistic":
+            total, of_positives = _logistic(positives, negatives)
+        case "margin":
+            total, of_positives = _margin(positives, negatives, margin)
+        case unknown:
+            assert_never(unknown)
     positives.copy_(of_positives)
     return total.double()
 
