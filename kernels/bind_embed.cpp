@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -55,8 +56,9 @@ float* vector(const lsm::TensorView& tensor, int64_t count, const char* name) {
 
 double softmax_loss(const lsm::TensorView& positives, const lsm::TensorView& negatives,
                     lsm::ThreadPool& pool) {
-  const auto of_edges = positives.as<float>("positives");
-  float* scores = matrix(negatives, positives.shape[0], negatives.shape[1], "negatives");
+  const int64_t num_edges = positives.shape[0];
+  const std::span<float> of_edges(vector(positives, num_edges, "positives"), num_edges);
+  float* scores = matrix(negatives, num_edges, negatives.shape[1], "negatives");
   py::gil_scoped_release release;
   return lsm::softmax_loss(of_edges, scores, negatives.shape[1], pool);
 }

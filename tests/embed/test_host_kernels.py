@@ -94,6 +94,8 @@ def test_wrong_shapes_are_named():
     pool = native.ThreadPool(1)
     with pytest.raises(ValueError, match=r"negatives: expected \[3, 4\]"):
         native.softmax_loss(torch.zeros(3), torch.zeros(2, 4), pool)
+    with pytest.raises(ValueError, match=r"positives: expected \[3\]"):
+        native.softmax_loss(torch.zeros(3, 50), torch.zeros(3, 4), pool)
     with pytest.raises(ValueError, match="rows: expected 8 or 5 floats a row, got 7"):
         native.update_rows(
             torch.zeros(2, 7),
