@@ -3,6 +3,8 @@ their functions, so that ``lsm --help`` answers at once."""
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import time
@@ -92,6 +94,8 @@ def _options(
 def main() -> None:
     """Runs the command line. Each failure prints one line: bad input or an unsuitable environment
     exits with 1, a run that a signal stopped with EXIT_STOPPED, Ctrl-C with EXIT_INTERRUPTED."""
+    # Else the interpreter searches all objects of torch for garbage, for a second, when it ends.
+    atexit.register(gc.freeze)
     rank = rank_in()
     show_log(rank)
     try:

@@ -34,6 +34,19 @@ def test_help_names_the_commands_without_importing_torch():
         assert name in result.stdout
 
 
+def test_a_command_ends_without_a_search_for_garbage():
+    """Of torch's objects it takes a second."""
+    script = (
+        "import atexit, gc, sys; from lsm import cli; sys.argv = ['lsm', '--version']\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "cli.main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+    )
+    assert result.stdout.splitlines()[-1] == "True", result.stderr
+
+
 @pytest.mark.slow
 def test_embeddings_are_trained_without_pyg_and_the_compiler():
     """They take 100 MiB, which a run in little memory has better uses for."""
