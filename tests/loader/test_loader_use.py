@@ -285,6 +285,8 @@ import gc, os, sys
 import lsm
 from lsm.cache.options import CacheOptions
 
+lsm.NeighborLoader  # imports torch
+gc.freeze()  # no child searches torch's objects when it ends, but those of the loader
 victims = {"mode": "pool", "bytes": 100 * 48}
 CACHE = CacheOptions(bytes=200 * 48, window=3, policy="lookahead", victim=victims)
 
