@@ -62,7 +62,7 @@ bool keeps_positions(const PlannerConfig& config) {
 }
 
 void check_config(const PlannerConfig& config) {
-  policy_kind(config.policy);
+  policy_kind(config.policy);  // checks the name
   const VictimMode mode = victim_mode(config.victim_mode);
   constexpr int64_t kMaxLines = int64_t{1} << 40;
   check_argument(config.ways >= 1 && config.ways <= INT32_MAX, "cache.ways: expected 1 to ",

@@ -22,14 +22,19 @@ def link_loss_sum(name: LinkLossName, scores: Tensor) -> Tensor:
     if not len(scores):
         return scores.sum()
     positive, negative = scores[:, :1], scores[:, 1:]
-    counts = torch.isfinite(negative).sum(1).clamp(min=1)
     match name:
         case "infonce":
             return (scores.logsumexp(1, keepdim=True) - positive).sum()
         case "bpr":
-            return (functional.softplus(negative - positive).sum(1) / counts).sum()
+            return _sum_of_means(functional.softplus(negative - positive), negative)
         case "bce":
-            of_negatives = functional.softplus(negative).sum(1) / counts
-            return functional.softplus(-positive).sum() + of_negatives.sum()
+            of_negatives = _sum_of_means(functional.softplus(negative), negative)
+            return functional.softplus(-positive).sum() + of_negatives
         case unknown:
             assert_never(unknown)
+
+
+def _sum_of_means(losses: Tensor, negative: Tensor) -> Tensor:
+    """The sum over links of the mean of their negatives' ``losses`` [p, k]."""
+    counts = torch.isfinite(negative).sum(1).clamp(min=1)
+    return (losses.sum(1) / counts).sum()
