@@ -71,10 +71,6 @@ class Combination(PlannerOptions):
         """The fields of PlannerOptions, by name."""
         return {name: getattr(self, name) for name in PlannerOptions.model_fields}
 
-    @property
-    def needs_window(self) -> bool:
-        return self.policy in planner.NEEDS_WINDOW or self.victim != "none"
-
     def ignored(self) -> dict:
         """The parameters that this cache ignores, each with a fixed value."""
         if self.policy == "none":
@@ -84,7 +80,7 @@ class Combination(PlannerOptions):
             unused = {} if self.constant_rows else {"constant_score": ""}
             return _defaults_but(kept) | unused
         out: dict = {}
-        if not self.needs_window:
+        if not planner.looks_ahead(self.policy, self.victim):
             out["window"] = 1
         if self.policy not in ("dynamic", "hybrid"):
             out["update_period"] = 1

@@ -27,6 +27,8 @@ ONLINE_POLICIES: tuple[str, ...] = tuple(policy for policy in POLICIES if policy
 NEEDS_WINDOW: frozenset[str] = frozenset(p for p in POLICIES if native.needs_window(p))
 #: Policies that rank rows by the scores of nodes.
 NEEDS_SCORE: frozenset[str] = frozenset(p for p in POLICIES if native.needs_score(p))
+#: Of these, policies that do little without scores. lookahead orders rows without a next use by it.
+DEPENDS_ON_SCORE: frozenset[str] = NEEDS_SCORE - {"lookahead"}
 VICTIM_MODES: tuple[str, ...] = ("none", "queues", "pool")
 COUNTERS: tuple[str, ...] = tuple(native.COUNTER_NAMES)
 
@@ -41,11 +43,18 @@ class Source(IntEnum):
     STORAGE = 4
 
 
+def looks_ahead(policy: str, victim: str) -> bool:
+    """True if a cache needs a window: for its policy, or for its victim buffer. ``victim``: its
+    mode; auto, which is to be settled, has none yet."""
+    return policy in NEEDS_WINDOW or victim not in ("auto", "none")
+
+
 def without_empty_window(values: dict[str, Any], victim: str) -> dict[str, Any]:
     """``values`` of a PlannerOptions, with window 0 replaced by window 1 if neither policy nor
     victim buffer looks ahead. Both windows mean the same then."""
-    looks_ahead = values.get("policy", "lookahead") in NEEDS_WINDOW or victim != "none"
-    return values if looks_ahead or values.get("window") != 0 else values | {"window": 1}
+    if looks_ahead(values.get("policy", "lookahead"), victim) or values.get("window") != 0:
+        return values
+    return values | {"window": 1}
 
 
 def whole_sets(lines: int, ways: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lsm.cache.options import CacheOptions
-from lsm.cache.planner import NEEDS_WINDOW, PlannerConfig
+from lsm.cache.planner import PlannerConfig, looks_ahead
 from lsm.core.hash import mix64
 from lsm.core.option_types import settled
 from lsm.distributed.machine_share import check_free
@@ -19,8 +19,7 @@ _CHUNK_IDS = 1 << 20
 
 def useful_window(options: CacheOptions) -> int:
     """The window, or 1 for a cache that does not look ahead."""
-    looks_ahead = options.policy in NEEDS_WINDOW or options.victim.mode not in ("auto", "none")
-    return options.window if looks_ahead else 1
+    return options.window if looks_ahead(options.policy, options.victim.mode) else 1
 
 
 @dataclass(frozen=True)

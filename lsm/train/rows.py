@@ -14,7 +14,7 @@ from lsm.cache import scores
 from lsm.cache.late_score import LateScore
 from lsm.cache.memory import prefetch_rows
 from lsm.cache.options import CacheOptions
-from lsm.cache.planner import NEEDS_SCORE
+from lsm.cache.planner import DEPENDS_ON_SCORE, NEEDS_SCORE
 from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.group import CacheGroup, shares_cache
 from lsm.config.load import changed_keys
@@ -37,9 +37,6 @@ from lsm.train.sampling import parts_of, topology_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
-
-_DEPEND_ON_SCORE = NEEDS_SCORE - {"lookahead"}
-"""Policies that do little without a score. lookahead orders rows without a next use by it."""
 
 
 @contextmanager
@@ -82,7 +79,7 @@ def _open_cache(
 ) -> Features:
     config, world, device, store = setup.config, setup.world, setup.device, setup.store
     cache = config.cache
-    if cache.policy in _DEPEND_ON_SCORE and score.at_start == "none":
+    if cache.policy in DEPENDS_ON_SCORE and score.at_start == "none":
         remark = f"cache.policy={cache.policy} depends on cache.score, which is none"
         _say(setup, logging.WARNING, remark)
     options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
@@ -138,10 +135,10 @@ def _choose_score(setup: Setup) -> _Score:
     auto = setup.task.cache_score
     if cache.score != "auto":
         return _Score(cache.score)
-    chooses = cache.policy in _DEPEND_ON_SCORE or cache.constant.bytes or cache.static.bytes
+    chooses = cache.policy in DEPENDS_ON_SCORE or cache.constant.bytes or cache.static.bytes
     if chooses or (shares_cache(config.comm, world) and config.comm.mode == "partition-aware"):
         return _Score(auto)
-    if cache.policy != "lookahead" and cache.victim.mode != "pool":
+    if cache.policy not in NEEDS_SCORE and cache.victim.mode != "pool":
         return _Score("none")
     is_stored = collectives.broadcast_object(auto in setup.store.scores, world)
     return _Score(auto) if is_stored else _Score("none", later=auto)
