@@ -54,7 +54,8 @@ def joined(timeout_secs: float, settings: Mapping[str, Any] | None = None) -> It
     }
     store, members = rendezvous.meet(launch, timeout_secs, expected)
     with _watched(launch, store, members, timeout_secs):
-        interfaces.choose_interface(launch, [member.address for member in members])
+        addresses = [member.address for member in members]
+        interfaces.choose_interface(addresses, launch.world.rank, launch.port)
         with awaiting("the connections of all ranks"):
             torch_dist.init_process_group(
                 BACKEND,

@@ -8,23 +8,21 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from lsm.distributed.environment import Launch
-
 _SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
 
 
-def choose_interface(launch: Launch, addresses: Sequence[str]) -> None:
+def choose_interface(addresses: Sequence[str], rank: int, port: int) -> None:
     """Sets the network interface for Gloo, unless the user has: the one that leads to the store; on
     the machine of the store, the one that leads to the others.
 
-    addresses: of each rank, from which its machine reaches the store.
+    addresses: of each rank, from which its machine reaches the store, at ``port``.
     """
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return
-    address = addresses[launch.world.rank]
+    address = addresses[rank]
     if _is_loopback(address):
         other = next((each for each in addresses if not _is_loopback(each)), None)
-        address = source_address(other, launch.port) if other else address
+        address = source_address(other, port) if other else address
     interface = interface_of(address)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface

@@ -2,12 +2,7 @@
 
 import os
 
-from lsm.distributed.environment import Launch, World
 from lsm.distributed.interfaces import choose_interface, interface_of, source_address
-
-
-def place(rank, size, port):
-    return Launch(World(rank, size, rank, size), "torchrun", "127.0.0.1", port, "test")
 
 
 def test_the_interface_is_the_one_on_the_way_to_the_store(monkeypatch):
@@ -16,13 +11,13 @@ def test_the_interface_is_the_one_on_the_way_to_the_store(monkeypatch):
     assert interface_of("192.0.2.77") is None  # RFC 5737: nobody's
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "to be restored")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    choose_interface(place(0, 2, 1), ["127.0.0.1"] * 2)
+    choose_interface(["127.0.0.1"] * 2, 0, 1)
     assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 def test_the_interface_of_the_user_stays(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
-    choose_interface(place(0, 2, 1), ["127.0.0.1"] * 2)
+    choose_interface(["127.0.0.1"] * 2, 0, 1)
     assert os.environ["GLOO_SOCKET_IFNAME"] == "mine"
 
 
@@ -35,6 +30,6 @@ def test_the_machine_of_the_store_goes_by_the_way_to_the_others(monkeypatch):
     monkeypatch.setattr("lsm.distributed.interfaces.interface_of", {"10.0.0.1": "net7"}.get)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "to be restored")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    choose_interface(place(1, 3, 7), ["127.0.1.1", "127.0.1.1", "10.0.0.2"])
+    choose_interface(["127.0.1.1", "127.0.1.1", "10.0.0.2"], 1, 7)
     assert asked == [("10.0.0.2", 7)]
     assert os.environ["GLOO_SOCKET_IFNAME"] == "net7"
