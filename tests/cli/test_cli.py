@@ -20,15 +20,19 @@ from support.training import (
 )
 
 
+def run_script(script):
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+    )
+
+
 def test_help_names_the_commands_without_importing_torch():
     script = (
         "import sys; from lsm import cli; sys.argv = ['lsm', '--help']\n"
         "try: cli.main()\n"
         "finally: print('torch' in sys.modules, file=sys.stderr)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
-    )
+    result = run_script(script)
     assert result.stderr.strip() == "False"
     for name in ("data", "train", "trace", "ablate", "bench", "doctor"):
         assert name in result.stdout
@@ -41,9 +45,7 @@ def test_a_command_ends_without_a_search_for_garbage():
         "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
         "cli.main()"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
-    )
+    result = run_script(script)
     assert result.stdout.splitlines()[-1] == "True", result.stderr
 
 
@@ -58,9 +60,7 @@ def test_embeddings_are_trained_without_pyg_and_the_compiler():
         "assert torch.are_deterministic_algorithms_enabled()\n"
         "print({'torch_geometric', 'torch._dynamo', 'triton'} & set(sys.modules))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
-    )
+    result = run_script(script)
     assert result.stdout.strip() == "set()", result.stderr
 
 
