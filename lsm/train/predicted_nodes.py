@@ -11,7 +11,7 @@ from lsm.core.ids import vector_of_ids
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
 
-_NO_ID = 2**62  # for larger numbers
+_LARGEST_ID = 2**63 - 1
 
 
 def predicted_nodes(
@@ -46,7 +46,12 @@ def predicted_nodes(
     except ValueError as error:
         raise ValueError(f"--nodes: {error}") from None
     if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):
-        return torch.tensor([min(int(line), _NO_ID) for line in lines], dtype=torch.int64)
+        numbers = list(map(int, lines))
+        if (largest := max(numbers, default=0)) > _LARGEST_ID:
+            raise ValueError(
+                f"--nodes: expected ids from 0 to {data.num_nodes - 1}, got {largest} in {path}"
+            )
+        return torch.tensor(numbers, dtype=torch.int64)
     if not data.has_names:
         raise ValueError(f"--nodes: {path}: expected ids, as {store.path} has no names of nodes")
     try:
