@@ -91,6 +91,7 @@ __all__: list[str] = [
     "draw_simd",
     "edge_gradients_on",
     "fill_csc",
+    "fill_csc_order",
     "find_cuda",
     "find_pairs",
     "find_rows",
@@ -131,6 +132,7 @@ __all__: list[str] = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "sort_lists",
     "stream_pool_bytes",
     "sum_rows_on",
     "trim_memory",
@@ -1116,6 +1118,7 @@ def count_by_range(
 def count_degrees(
     pool: ThreadPool,
     edges: torch.Tensor | numpy.ndarray,
+    num_sources: int,
     first_edge: int,
     degrees: torch.Tensor | numpy.ndarray,
 ) -> None: ...
@@ -1184,12 +1187,24 @@ def edge_gradients_on(
 def fill_csc(
     pool: ThreadPool,
     edges: torch.Tensor | numpy.ndarray,
+    num_sources: int,
     first_edge: int,
     cursors: torch.Tensor | numpy.ndarray,
     first_node: int,
     last_node: int,
     first_index: int,
     indices: torch.Tensor | numpy.ndarray,
+) -> None: ...
+def fill_csc_order(
+    pool: ThreadPool,
+    edges: torch.Tensor | numpy.ndarray,
+    num_sources: int,
+    first_edge: int,
+    cursors: torch.Tensor | numpy.ndarray,
+    first_node: int,
+    last_node: int,
+    first_index: int,
+    order: torch.Tensor | numpy.ndarray,
 ) -> None: ...
 def find_cuda() -> CudaInfo: ...
 def find_pairs(
@@ -1411,6 +1426,13 @@ def softmax_loss(
     negatives: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> float: ...
+def sort_lists(
+    pool: ThreadPool,
+    ends: torch.Tensor | numpy.ndarray,
+    first_index: int,
+    keys: torch.Tensor | numpy.ndarray,
+    values: torch.Tensor | numpy.ndarray,
+) -> None: ...
 def stream_pool_bytes(device: int) -> StreamPoolBytes: ...
 def sum_rows_on(
     sorted_rows: torch.Tensor | numpy.ndarray,

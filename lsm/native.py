@@ -90,6 +90,7 @@ draw_positions = _core.draw_positions
 draw_simd = _core.draw_simd
 edge_gradients_on = _core.edge_gradients_on
 fill_csc = _core.fill_csc
+fill_csc_order = _core.fill_csc_order
 find_cuda = _core.find_cuda
 find_pairs = _core.find_pairs
 find_rows = _core.find_rows
@@ -130,6 +131,7 @@ search_order = _core.search_order
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
 softmax_loss = _core.softmax_loss
+sort_lists = _core.sort_lists
 stream_pool_bytes = _core.stream_pool_bytes
 sum_rows_on = _core.sum_rows_on
 trim_memory = _core.trim_memory
@@ -215,6 +217,7 @@ __all__ = [
     "draw_simd",
     "edge_gradients_on",
     "fill_csc",
+    "fill_csc_order",
     "find_cuda",
     "find_pairs",
     "find_rows",
@@ -255,6 +258,7 @@ __all__ = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "sort_lists",
     "stream_pool_bytes",
     "sum_rows_on",
     "trim_memory",

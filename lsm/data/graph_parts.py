@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,8 @@ class Nodes(_FromSource):
 class Edges(_FromSource):
     """The edges of one type. ``name`` is that of the source's object, for messages.
 
-    ends: [2, E] int32 or int64, sources and destinations. weights: [E] float32. times: [E] int64.
-    attr: [E, ...].
+    ends: [2, E] int32 or int64, sources and destinations; the other way round if ``is_reversed``.
+    weights: [E] float32. times: [E] int64. attr: [E, ...].
     """
 
     name: str
@@ -83,11 +83,32 @@ class Edges(_FromSource):
     attr: torch.Tensor | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     """As those of Nodes."""
+    is_reversed: bool = False
 
     @property
     def num_edges(self) -> int:
         """The number of edges."""
         return self.ends.shape[1]
+
+    @property
+    def sources(self) -> torch.Tensor:
+        """The source of each edge, [E]."""
+        return self.ends[int(self.is_reversed)]
+
+    def edge_chunks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(position of the first edge, [2, n] sources and destinations) in order."""
+        for first in range(0, self.num_edges, _STEP):
+            chunk = self.ends[:, first : first + _STEP]
+            yield first, (chunk.flip(0) if self.is_reversed else chunk).numpy()
+
+    def reversed(self) -> Edges:
+        """The edges in the other direction, of the same memory."""
+        return replace(
+            self,
+            name=f"{self.name} (reversed)",
+            files={},
+            is_reversed=not self.is_reversed,
+        )
 
 
 def as_tensor(where: str, value: Any) -> torch.Tensor | None:
@@ -246,17 +267,10 @@ def check_nodes(nodes: Nodes) -> None:
             _require(unknown, where, ids, "has no label; remove it from the split")
 
 
-def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:
-    """Raises ValueError, which names the first fault, for edges that a store cannot hold."""
-    ends, num_edges = edges.ends, edges.num_edges
-    for row, num_nodes in enumerate((num_sources, num_destinations)):
-        bad = (ends[row] < 0) | (ends[row] >= num_nodes)
-        if bad.any():
-            first = int(bad.nonzero()[0])
-            raise ValueError(
-                f"{edges.where('edge_index')}: edge {first}: {('source', 'destination')[row]} "
-                f"{int(ends[row, first])} is not a node: expected an id in [0, {num_nodes})"
-            )
+def check_edges(edges: Edges) -> None:
+    """Raises ValueError, which names the first fault, for values of edges that a store cannot
+    hold."""
+    num_edges = edges.num_edges
     for what, values in (
         ("edge_weight", edges.weights),
         ("time", edges.times),
@@ -289,14 +303,18 @@ def _warn_of_attr(where: str, attr: torch.Tensor) -> None:
 
 
 def _require_weights(where: str, weights: torch.Tensor) -> None:
-    bad = ~((weights >= 0) & torch.isfinite(weights))
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(
-            f"{where}: edge {first}: expected a finite weight of at least 0, got "
-            f"{weights[first]:g}; values with a sign belong in edge_attr"
-        )
-    if len(weights) and not weights.any():
+    any_drawn = False
+    for first in range(0, len(weights), _STEP):
+        part = weights[first : first + _STEP]
+        bad = ~((part >= 0) & torch.isfinite(part))
+        if bad.any():
+            place = int(bad.nonzero()[0])
+            raise ValueError(
+                f"{where}: edge {first + place}: expected a finite weight of at least 0, got "
+                f"{part[place]:g}; values with a sign belong in edge_attr"
+            )
+        any_drawn = any_drawn or bool(part.any())
+    if len(weights) and not any_drawn:
         raise ValueError(f"{where}: all are 0, so that no edge could be drawn; leave them out")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.features import converted_meta, warn_of_wide, write_features
+from lsm.data.convert.topology import InEdgeLists, write_topology
 from lsm.data.convert.write_store import SLACK_BYTES, StoreOptions, store_bytes
 from lsm.data.format import NodeMeta, StoreMeta
 from lsm.data.graph_parts import Edges, Nodes, check_edges, check_nodes
 from lsm.data.names import write_names
+from lsm.data.sink import FileSink
 from lsm.data.typed.format import EdgeMeta, TypedMeta, check_names, edge_folder, node_folder
 from lsm.data.writer import StoreWriter
 from lsm.graph.types import EDGE, NODE, EdgeType, EdgeTypes, NodeSpace
@@ -38,14 +42,15 @@ def write_graph(
     """Writes the store ``out``; one type of nodes with features, NODE, and of edges, EDGE, make a
     store without types.
 
-    ``keep_order`` keeps the edges' places in ``edges``. Memory: 36 bytes an edge of the largest
-    type, 48 with times. Raises ValueError or OSError, and leaves nothing behind then.
+    ``keep_order`` keeps the edges' places in ``edges``. Memory, next to that of ``nodes`` and
+    ``edges``: as InEdgeLists of the largest type. Raises ValueError or OSError, and leaves nothing
+    behind then.
     """
     options = options or {}
     space = NodeSpace({name: each.num_nodes for name, each in nodes.items()})
     EdgeTypes(edges, space)  # checks them
-    for edge_type, each in edges.items():
-        check_edges(each, space.counts[edge_type[0]], space.counts[edge_type[2]])
+    for each in edges.values():
+        check_edges(each)
     for of_type in nodes.values():
         check_nodes(of_type)
     untyped = set(nodes) == {NODE} and set(edges) == {EDGE} and nodes[NODE].features is not None
@@ -55,32 +60,22 @@ def write_graph(
     ):
         meta = _meta(nodes, edges, source, untyped, options)
         writer.require_bytes(_bytes_of(nodes, edges, meta, keep_order))
+        for edge_type, each in edges.items():  # first: a bad edge is told before rows are copied
+            source_type, _, destination_type = edge_type
+            lists = InEdgeLists(
+                each,
+                each.where("edge_index"),
+                space.counts[source_type],
+                space.counts[destination_type],
+                bars.task("edges", 2 * each.ends.nbytes),
+            )
+            folder = layout.TOPOLOGY if untyped else edge_folder(edge_type)
+            _write_edges(writer, folder, each, lists, nodes[source_type].times, keep_order)
         parts = meta.node_types.items() if isinstance(meta, TypedMeta) else [(NODE, meta)]
         for name, node_meta in parts:
             folder = "" if untyped else node_folder(name)
             _write_nodes(writer, folder, nodes[name], node_meta, untyped, bars)
-        for edge_type, each in edges.items():
-            folder = layout.TOPOLOGY if untyped else edge_folder(edge_type)
-            advance = bars.task("edges", 8 * each.num_edges)
-            source_type, _, destination_type = edge_type
-            times = each.times
-            if times is None and (of_sources := nodes[source_type].times) is not None:
-                times = of_sources[each.ends[0].long()]
-            order = csc_order(each.ends[1], times)
-            num_sources, num_destinations = (
-                space.counts[t] for t in (source_type, destination_type)
-            )
-            _write_edges(writer, folder, each, order, num_sources, num_destinations, keep_order)
-            advance(8 * each.num_edges)
         writer.commit(meta)
-
-
-def csc_order(destinations: torch.Tensor, times: torch.Tensor | None = None) -> torch.Tensor:
-    """The order of edges in a store: [E] int64, by destination, then time, then as given."""
-    if times is None:
-        return torch.argsort(destinations, stable=True)
-    by_time = torch.argsort(times, stable=True)
-    return by_time[torch.argsort(destinations[by_time], stable=True)]
 
 
 def _meta(
@@ -202,34 +197,57 @@ def _write_edges(
     writer: StoreWriter,
     folder: str,
     edges: Edges,
-    order: torch.Tensor,
-    num_sources: int,
-    num_destinations: int,
+    lists: InEdgeLists,
+    source_times: torch.Tensor | None,
     keep_order: bool,
 ) -> None:
-    degrees = torch.bincount(edges.ends[1], minlength=num_destinations)
-    indptr = np.zeros(num_destinations + 1, np.int64)
-    np.cumsum(degrees.numpy(), out=indptr[1:])
-    writer.write_array(f"{folder}indptr.npy", indptr)
-    sources = edges.ends[0].to(getattr(torch, layout.index_dtype(num_sources)))
-    arrays = {
-        "indices.npy": sources,
+    """Writes the lists, by time if edges or their sources have times, and the edges' values."""
+    values = {
         layout.WEIGHTS: edges.weights,
         layout.EDGE_TIMES: edges.times,
         layout.EDGE_ATTR: edges.attr,
     }
-    for name, values in arrays.items():
-        if values is not None:
-            _write_permuted(writer, folder + name, values, order)
-    if keep_order:
-        writer.write_array(folder + layout.ORDER, order.numpy())
+    kept = {name: each for name, each in values.items() if each is not None}
+    has_times = edges.times is not None or source_times is not None
+    if not (kept or has_times or keep_order):
+        write_topology(writer, folder, lists)
+        return
+    writer.write_array(f"{folder}indptr.npy", lists.indptr)
+    times_of = partial(_times, edges, source_times) if has_times else None
+    with contextlib.ExitStack() as opened:
+
+        def sink_of(name: str, dtype: Any, *shape: int) -> FileSink:
+            sink = opened.enter_context(writer.file(folder + name))
+            sink.write_header(dtype, *shape)
+            return sink
+
+        indices = sink_of("indices.npy", lists.dtype, lists.num_edges)
+        sinks = [
+            (each, sink_of(name, each[:0].numpy().dtype, *each.shape))
+            for name, each in kept.items()
+        ]
+        places_sink = None
+        if keep_order:
+            places_sink = sink_of(layout.ORDER, np.dtype(np.int64), lists.num_edges)
+        for order in lists.order(times_of):
+            for places in torch.from_numpy(order).split(_STEP):
+                indices.write(edges.sources[places].numpy().astype(lists.dtype, copy=False))
+                for each, sink in sinks:
+                    sink.write(each[places].contiguous().numpy())
+            if places_sink is not None:
+                places_sink.write(order)
 
 
-def _write_permuted(
-    writer: StoreWriter, name: str, values: torch.Tensor, order: torch.Tensor
-) -> None:
-    dtype = values[:0].numpy().dtype
-    with writer.file(name) as sink:
-        sink.write_header(dtype, len(values), *values.shape[1:])
-        for places in order.split(_STEP):
-            sink.write(values[places].contiguous().numpy())
+def _times(edges: Edges, source_times: torch.Tensor | None, order: np.ndarray) -> np.ndarray:
+    """The times of the edges at positions [n], or of their sources: [n] int64."""
+    found = np.empty(len(order), np.int64)
+    places = torch.from_numpy(order)
+    for first in range(0, len(order), _STEP):
+        part = places[first : first + _STEP]
+        if edges.times is not None:
+            times = edges.times[part]
+        else:
+            assert source_times is not None
+            times = source_times[edges.sources[part].long()]
+        found[first : first + _STEP] = times.numpy()
+    return found

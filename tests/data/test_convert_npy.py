@@ -15,7 +15,7 @@ from lsm import native
 from lsm.cli.data import app
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.npy import convert_npy
-from lsm.data.convert.topology import write_topology
+from lsm.data.convert.topology import InEdgeLists, write_topology
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
@@ -174,8 +174,9 @@ def test_several_passes_give_the_same_topology(tmp_path, sort_bytes):
     path = save_npy(tmp_path / "graph", arrays) / "edge_index.npy"
     done = []
     with ArrayFile(path) as edges, StoreWriter(tmp_path / "out") as writer:
-        num_edges = edges.expect_edges(edges_first=False)
-        write_topology(writer, edges, 300, num_edges, done.append, sort_bytes)
+        edges.expect_edges(edges_first=False)
+        lists = InEdgeLists(edges, str(path), 300, 300, done.append, sort_bytes)
+        write_topology(writer, "topology/", lists)
         directory = next(tmp_path.glob(".out.tmp-*"))
         for sink in writer._sinks.values():
             sink.close()
@@ -196,15 +197,57 @@ def test_native_counting_names_the_first_bad_edge(num_threads, bad, row):
     side = ["source", "destination"][row]
     pool = native.ThreadPool(num_threads)
     with pytest.raises(ValueError, match=f"edge 1000700: {side} {bad} is not a node"):
-        native.count_degrees(pool, edges, 1_000_000, degrees)
+        native.count_degrees(pool, edges, 300, 1_000_000, degrees)
     assert not degrees.any()
 
 
-def test_native_fill_stays_inside_when_the_edges_changed():
+def test_native_counting_checks_each_side_by_its_own_nodes():
+    pool, edges = native.ThreadPool(2), np.array([[4, 2], [0, 1]])
+    degrees = np.zeros(2, np.int64)
+    native.count_degrees(pool, edges, 5, 0, degrees)
+    assert degrees.tolist() == [1, 1]
+    with pytest.raises(ValueError, match=r"edge 0: source 4 is not a node: .* in \[0, 4\)"):
+        native.count_degrees(pool, edges, 4, 0, degrees)
+    with pytest.raises(ValueError, match=r"edge 1: destination 1 is not a node: .* in \[0, 1\)"):
+        native.count_degrees(pool, edges, 5, 0, degrees[:1])
+
+
+@pytest.mark.parametrize(
+    ("fill", "dtype"), [(native.fill_csc, np.int32), (native.fill_csc_order, np.int64)]
+)
+def test_native_fill_stays_inside_when_the_edges_changed(fill, dtype):
     pool = native.ThreadPool(2)
     edges = np.array([[0, 1], [1, 1]])
     with pytest.raises(ValueError, match="edge 1: the edge list changed"):
-        native.fill_csc(pool, edges, 0, np.zeros(2, np.int64), 0, 2, 0, np.empty(1, np.int32))
+        fill(pool, edges, 2, 0, np.zeros(2, np.int64), 0, 2, 0, np.empty(1, dtype))
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_native_lists_are_sorted_by_key(num_threads):
+    """Against NumPy: lists of any length, equal keys by value."""
+    draw = np.random.default_rng(2)
+    sizes = draw.integers(0, 6, 5000)
+    ends = 40 + np.cumsum(sizes)
+    keys = draw.integers(-3, 3, ends[-1] - 40)
+    values = draw.permutation(len(keys))
+    expected = values[np.lexsort((values, keys, np.repeat(np.arange(5000), sizes)))]
+    native.sort_lists(native.ThreadPool(num_threads), ends, 40, keys, values)
+    assert (values == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("ends", "keys", "message"),
+    [
+        ([1, 4], 3, r"ends: expected ascending ones in \[0, 3\], got 4"),
+        ([2, 1], 3, r"ends: expected ascending ones in \[0, 3\], got 1"),
+        ([1, 3], 2, "keys: expected 3, got 2"),
+    ],
+)
+def test_native_lists_lie_inside(ends, keys, message):
+    with pytest.raises(ValueError, match=message):
+        native.sort_lists(
+            native.ThreadPool(1), np.array(ends), 0, np.zeros(keys, np.int64), np.arange(3)
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The order of edges in a store: a stable sort by destination, so that arrays of the input's edges
 go with `batch.e_id`."""
 
+import tracemalloc
 from functools import partial, partialmethod
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.igb import convert_igb
 from lsm.data.convert.npy import convert_npy
-from lsm.data.convert.topology import write_topology
+from lsm.data.convert.topology import InEdgeLists
 from lsm.loader.neighbor_loader import NeighborLoader
 from support.store_files import random_graph, save_npy
 
@@ -41,8 +42,8 @@ def check_weights(store, edges):
 @pytest.mark.parametrize("sort_bytes", [400, 1 << 30])
 def test_weights_of_the_input_go_with_e_id(tmp_path, monkeypatch, dtype, num_threads, sort_bytes):
     monkeypatch.setattr("lsm.data.convert.topology.os.cpu_count", lambda: num_threads)
-    in_passes = partial(write_topology, sort_bytes=sort_bytes)
-    monkeypatch.setattr("lsm.data.convert.write_store.write_topology", in_passes)
+    in_passes = partial(InEdgeLists, sort_bytes=sort_bytes)
+    monkeypatch.setattr("lsm.data.convert.write_store.InEdgeLists", in_passes)
     small_chunks = partialmethod(ArrayFile.edge_chunks, 1000)
     monkeypatch.setattr(ArrayFile, "edge_chunks", small_chunks)
     arrays = random_graph(num_nodes=150)  # has parallel edges
@@ -60,3 +61,36 @@ def test_the_order_is_the_same_for_igb(tmp_path):
     labels = arrays["node_label"].astype(np.float32)
     save_npy(processed / "paper", {"node_feat": arrays["node_feat"], "node_label_19": labels})
     check_weights(convert_igb(tmp_path, tmp_path / "out", size="tiny", num_nodes=60), edges)
+
+
+class Chunks:
+    """Edges in memory that is there before."""
+
+    def __init__(self, edges):
+        self.edges = edges
+
+    def edge_chunks(self):
+        for first in range(0, self.edges.shape[1], 1000):
+            yield first, self.edges[:, first : first + 1000]
+
+
+@pytest.mark.parametrize("has_times", [False, True])
+def test_the_memory_of_a_pass_is_bounded(has_times):
+    draw = np.random.default_rng(0)
+    edges, times = draw.integers(500, size=(2, 200_000)), draw.integers(9, size=200_000)
+    tracemalloc.start()
+    try:
+        lists = InEdgeLists(Chunks(edges), "", 500, 500, lambda _: None, sort_bytes=160_000)
+        indptr = lists.indptr.copy()
+        largest, found = 0, []
+        for part in lists.order(times.__getitem__ if has_times else None):
+            largest = max(largest, len(part))
+            found.append(part.astype(np.int32))
+        peak = tracemalloc.get_traced_memory()[1] - sum(part.nbytes for part in found)
+    finally:
+        tracemalloc.stop()
+    assert largest <= (10_000 if has_times else 20_000)
+    assert peak < 300_000  # all positions would take 1.6 MB
+    keys = (times, edges[1]) if has_times else (edges[1],)
+    assert (np.concatenate(found) == np.lexsort((np.arange(200_000), *keys))).all()
+    assert (np.diff(indptr) == np.bincount(edges[1], minlength=500)).all()

@@ -1,6 +1,7 @@
 """Graphs of PyG go to stores and come back: equal with the order kept, sorted without it."""
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 import lsm
+from lsm.data.convert.topology import InEdgeLists
 from lsm.data.verify import verify_store
 from support.typed_graphs import ABOUT, CITES, WRITES, typed_graph
 
@@ -43,6 +45,16 @@ def sorted_edges(edge_index, times=None):
     return torch.from_numpy(np.lexsort((np.arange(len(destinations)), *keys)))
 
 
+@pytest.fixture(params=[1, 300, 1 << 30])
+def sort_bytes(request, monkeypatch):
+    """The memory of a pass over the edges: the least takes a pass for each destination."""
+    in_passes = partial(InEdgeLists, sort_bytes=request.param)
+    monkeypatch.setattr("lsm.data.write_graph.InEdgeLists", in_passes)
+    monkeypatch.setattr("lsm.data.graph_parts._STEP", 100)
+    monkeypatch.setattr("lsm.data.write_graph._STEP", 70)
+
+
+@pytest.mark.usefixtures("sort_bytes")
 def test_a_graph_without_types_comes_back(tmp_path):
     data = plain_graph()
     data.edge_weight = torch.rand(300)
@@ -75,6 +87,7 @@ def test_the_store_is_that_of_the_converter(tmp_path):
     assert store.identity() == converted.identity()
 
 
+@pytest.mark.usefixtures("sort_bytes")
 @pytest.mark.parametrize("times", ["time", "edge_time"])
 def test_edges_of_a_destination_are_in_order_of_time(tmp_path, times):
     data = plain_graph()
@@ -88,6 +101,7 @@ def test_edges_of_a_destination_are_in_order_of_time(tmp_path, times):
     assert verify_store(store.path) == []
 
 
+@pytest.mark.usefixtures("sort_bytes")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_typed_graph_comes_back(tmp_path, seed):
     data = typed_graph(seed)

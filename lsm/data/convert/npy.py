@@ -66,9 +66,8 @@ def convert_npy(
     ``np.argsort(edge_index[1], kind="stable")``. Arrays may be of either byte order.
 
     ``edge_weight.npy`` [E], ``edge_time.npy`` [E], ``edge_attr.npy`` [E, dim], ``node_time.npy``
-    [N] and ``names.txt`` (a line a node) are kept, too. Such a graph takes 36 bytes an edge of
-    memory, 48 with times, and its edges of one destination are in the order of their times, or
-    else of their sources' times.
+    [N] and ``names.txt`` (a line a node) are kept, too. Edges of one destination are then in the
+    order of their times, or else of their sources' times.
 
     See ``StoreOptions``. Raises ValueError or OSError and leaves nothing behind.
     """

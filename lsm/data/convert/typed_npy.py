@@ -56,8 +56,8 @@ def convert_with_values(
     src: Path, out: str | Path, source: dict[str, Any], **options: Unpack[StoreOptions]
 ) -> GraphStore:
     """Writes the store ``out`` of one type from the files in ``src``, named as in a folder of nodes
-    and in one of edges, and opens it. Memory: 36 bytes an edge, 48 with times; features are
-    streamed, other arrays are mapped. Raises ValueError or OSError and leaves nothing behind."""
+    and in one of edges, and opens it. Memory: see write_graph(); features are streamed, other
+    arrays are mapped. Raises ValueError or OSError and leaves nothing behind."""
     warn_of_unknown(src, (*_NODE_ARRAYS, *_SPLIT_ARRAYS, *_EDGE_ARRAYS))
     with contextlib.ExitStack() as opened:
         nodes = {NODE: _nodes(src, opened)}
@@ -77,9 +77,8 @@ def convert_typed_npy(
     names are percent-encoded.
 
     ``add_reverse``: also makes (DESTINATION, rev_RELATION, SOURCE) of each edge type, as PyG's
-    ToUndirected(merge=False) does. Memory: 36 bytes an edge of the largest type, 48 with times;
-    features are streamed, other arrays are mapped. Raises ValueError or OSError and leaves nothing
-    behind.
+    ToUndirected(merge=False) does. Memory: see write_graph(); features are streamed, other arrays
+    are mapped. Raises ValueError or OSError and leaves nothing behind.
     """
     with contextlib.ExitStack() as opened:
         nodes: dict[str, Nodes] = {}
@@ -224,9 +223,7 @@ def _reversed_types(edges: Mapping[EdgeType, Edges]) -> dict[EdgeType, Edges]:
                 f"{edges[name].name}: {option('add_reverse')} would replace this type by the "
                 f"reverse of {source},{relation},{destination}; rename the folder, or leave it out"
             )
-        found[name] = Edges(
-            f"{each.name} (reversed)", each.ends.flip(0), each.weights, each.times, each.attr
-        )
+        found[name] = each.reversed()
     return found
 
 

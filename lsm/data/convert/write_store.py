@@ -14,7 +14,7 @@ from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.features import converted_meta, warn_of_wide, write_features
 from lsm.data.convert.labels import write_labels
-from lsm.data.convert.topology import write_topology
+from lsm.data.convert.topology import InEdgeLists, write_topology
 from lsm.data.format import FeatureMeta, StoreMeta
 from lsm.data.graph_store import GraphStore
 from lsm.data.writer import StoreWriter
@@ -71,7 +71,8 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
         graph.write_splits(writer, state)
         del state
         sorting = bars.task("topology", 2 * edges.num_bytes)
-        write_topology(writer, edges, num_nodes, num_edges, sorting)
+        lists = InEdgeLists(edges, str(edges.path), num_nodes, num_nodes, sorting)
+        write_topology(writer, layout.TOPOLOGY, lists)
         advance = bars.task("features", features.num_bytes)
         write_features(writer, meta, features.chunks(), advance, str(features.path))
         writer.commit(
