@@ -23,7 +23,7 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
     labels and splits, that splits are disjoint and labelled, that no feature, score or weight is
     NaN or infinite, and that edges with times are in their order; of triples: that edges are in
     order, each once, in their buckets, and that all ids have names. Reads every file once or twice;
-    memory: two bytes per node and tens of MiB; with times 24 bytes per edge of a type.
+    memory: two bytes per node and tens of MiB; of edges with their order kept a byte each.
     """
     path = Path(path)
     if layout.store_kind(path) == "triples":

@@ -14,6 +14,8 @@ from lsm.data.arrays import load_array
 from lsm.data.checks import Named, StoreArrays, finite, out_of_range
 from lsm.data.convert.array_file import ArrayFile
 
+_STEP = 1 << 20  # edges whose times are compared at a time
+
 
 class EdgeSizes(NamedTuple):
     """Counts of an edge type and of the nodes at its ends."""
@@ -84,19 +86,24 @@ def _in_order_of_time(
     path = files.path / folder
     num_edges, num_sources, num_destinations = sizes
     if files.has(folder + layout.EDGE_TIMES):
-        times = load_array(path / layout.EDGE_TIMES, "int64", (num_edges,), False).numpy()
+        values, indices = path / layout.EDGE_TIMES, None
     elif source_times is not None:
-        of_sources = load_array(source_times, "int64", (num_sources,), False).numpy()
         kind = layout.index_dtype(num_sources)
-        indices = load_array(path / "indices.npy", kind, (num_edges,), False)
-        times = of_sources[indices.numpy()]
+        indices = load_array(path / "indices.npy", kind, (num_edges,), False).numpy()
+        values = source_times
     else:
         return
+    length = num_edges if indices is None else num_sources
+    times = load_array(values, "int64", (length,), False).numpy()
     indptr = load_array(path / "indptr.npy", "int64", (num_destinations + 1,), False).numpy()
-    falls = np.flatnonzero(np.diff(times) < 0) + 1
-    within = falls[~np.isin(falls, indptr)]
-    if len(within):
+    named = Named()
+    for first in range(0, num_edges, _STEP):
+        pairs = slice(first, first + _STEP + 1)  # each edge and the next
+        part = times[pairs] if indices is None else times[indices[pairs]]
+        falls = first + 1 + np.flatnonzero(part[1:] < part[:-1])
+        named.add(falls[indptr[np.searchsorted(indptr, falls)] != falls])
+    if named.count:
         yield (
-            f"{path}: edges of one destination are not in order of time: {len(within)} (first: "
-            f"edge {within[0]}); make the store again"
+            f"{path}: edges of one destination are not in order of time: {named.count} (first "
+            f"edges: {named}); make the store again"
         )

@@ -125,6 +125,28 @@ def test_verify_finds_damage(store, name, change, message):
     assert any(re.search(message, problem) for problem in problems), problems
 
 
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+@pytest.mark.parametrize(
+    ("name", "folder"), [(f"{PAPERS}/times.npy", CITED), ("edges/paper,about,topic/times.npy", "")]
+)
+def test_verify_names_edges_out_of_order(store, monkeypatch, step, name, folder):
+    """However many are compared at a time; times as far from each other as int64 has."""
+    monkeypatch.setattr("lsm.data.verify_edges._STEP", step)
+    folder = folder or name.rsplit("/", 1)[0]
+    draw = np.random.default_rng(3)
+    largest = np.iinfo(np.int64).max
+    damage(store, name, lambda a: draw.choice([-largest, 0, largest], len(a)))
+    times = np.load(store.path / name)
+    if folder == CITED:
+        times = times[np.load(store.path / folder / "indices.npy")]
+    starts = set(np.load(store.path / folder / "indptr.npy").tolist())
+    out = [k for k in range(1, len(times)) if int(times[k]) < int(times[k - 1]) and k not in starts]
+    problems = [each for each in verify_store(store.path) if folder in each]
+    assert len(out) > 9
+    told = f"not in order of time: {len(out)} (first edges: {out[0]}, {out[1]}, "
+    assert any(told in problem for problem in problems), problems
+
+
 def test_verify_counts_names(store):
     path = store.path / "nodes/author/names.tsv"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
