@@ -162,7 +162,7 @@ def _check_layout(trace: Trace) -> None:
             f"offsets: expected to go from 0 to the number of ids ({len(trace.ids)}), "
             f"got {trace.offsets[0]} to {trace.offsets[-1]}"
         )
-    falling = np.flatnonzero(np.diff(trace.offsets) < 0)
+    falling = np.flatnonzero(trace.offsets[1:] < trace.offsets[:-1])
     if len(falling):
         at = int(falling[0])
         raise ValueError(

@@ -51,7 +51,9 @@ def _indptr(num_edges: int, array: ArrayFile) -> Iterator[str]:
     for first, values in array.chunks():
         if first == 0 and values[0] != 0:
             yield f"expected indptr[0] = 0, got {values[0]}"
-        falls = np.flatnonzero(np.diff(values, prepend=values[0] if first == 0 else previous) < 0)
+        falls = np.flatnonzero(
+            values < np.append(values[0] if first == 0 else previous, values[:-1])
+        )
         if len(falls):
             yield f"indptr falls at node {first + falls[0]} (expected it to grow)"
             return

@@ -153,6 +153,10 @@ def test_owners_are_those_of_the_reference():
         ({"ids": np.zeros(5, np.int32)}, r"ids: expected int64 \[n\], got int32 \[5\]"),
         ({"offsets": np.array([0, 2, 4, 4])}, r"offsets: expected T \* 2 \+ 1 of them.* got 4"),
         ({"offsets": np.array([0])}, "offsets: expected T"),
+        (
+            {"offsets": np.array([0, 2**63 - 1, -2, 4, 5])},  # differences wrap around
+            r"offsets: expected not to fall, got 9223372036854775807 then -2 at position 2",
+        ),
         ({"offsets": np.array([0, 2, 4, 4, 4])}, r"offsets: expected to go from 0 to .*\(5\)"),
         ({"offsets": np.array([0, 4, 2, 4, 5])}, "got 4 then 2 at position 2"),
         ({"num_nodes": 0}, "num_nodes: expected at least 1, got 0"),

@@ -159,10 +159,12 @@ def test_damaged_files_are_refused(copy):
         TripleStore.open(copy).edges("train")
     path = copy / "edges/valid_buckets.npy"
     starts = np.load(path)
-    starts[5] += 1000
-    np.save(path, starts)
-    with pytest.raises(ValueError, match=r"valid_buckets\.npy: expected .* growing from 0 to"):
-        TripleStore.open(copy).buckets("valid", 2)
+    for damaged in ([starts[6] + 1], [2**63 - 1, -2]):  # the differences of the last wrap around
+        bad = starts.copy()
+        bad[5 : 5 + len(damaged)] = damaged
+        np.save(path, bad)
+        with pytest.raises(ValueError, match=r"valid_buckets\.npy: expected .* growing from 0 to"):
+            TripleStore.open(copy).buckets("valid", 2)
     path = copy / "entities.tsv"
     path.write_bytes(path.read_bytes().replace(b"\n3\t", b"\n4\t"))
     with pytest.raises(ValueError, match=r"entities\.tsv: line 4: expected 3, a tab and a name"):

@@ -121,6 +121,10 @@ def test_index_out_of_range(store):
     ("change", "message"),
     [
         (lambda indptr: indptr.__setitem__(900, indptr[901] + 1), "indptr falls at node 901"),
+        (
+            lambda indptr: indptr.__setitem__(slice(4, 6), [2**63 - 1, -2]),  # differences wrap
+            "indptr falls at node 5",
+        ),
         (lambda indptr: indptr.__setitem__(0, 1), "expected indptr[0] = 0, got 1"),
         (lambda indptr: indptr.__setitem__(slice(-4, None), 4999), "expected the last value 5000"),
     ],

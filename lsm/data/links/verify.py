@@ -72,7 +72,7 @@ def _message_graph(files: StoreArrays, meta: LinksMeta, folder: str) -> Iterator
 def _ascending(array: ArrayFile) -> Iterator[str]:
     last = -1
     for _, values in array.chunks():
-        if len(values) and (values[0] <= last or (np.diff(values) <= 0).any()):
+        if len(values) and (values[0] <= last or (values[1:] <= values[:-1]).any()):
             yield "expected positions in ascending order"
             return
         last = values[-1] if len(values) else last
