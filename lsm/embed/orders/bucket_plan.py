@@ -53,14 +53,26 @@ def _pairs(partitions: Iterable[int]) -> list[Bucket]:
 def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:
     """The load of each bucket that at least one load can take."""
     owners: dict[Bucket, int] = {}
+    closed: set[int] = set()
     unsated = list(range(len(choices)))
     while unsated:
-        unsated = [load for load in unsated if _augment(load, choices, owners)]
+        unsated = [load for load in unsated if _augment(load, choices, owners, closed)]
     return owners
 
 
-def _augment(load: int, choices: Sequence[Sequence[Bucket]], owners: dict[Bucket, int]) -> bool:
-    """Gives ``load`` one more bucket; no load loses one. Returns False if that is impossible."""
+def _augment(
+    load: int,
+    choices: Sequence[Sequence[Bucket]],
+    owners: dict[Bucket, int],
+    closed: set[int],
+) -> bool:
+    """Gives ``load`` one more bucket; no load loses one. Returns False if that is impossible.
+
+    ``closed``: loads whose buckets are all taken by loads among them. So are those that a search
+    in vain has reached, and no later search needs to look there.
+    """
+    if load in closed:
+        return False
     reached_by: dict[int, Bucket | None] = {load: None}  # the bucket that each load would give away
     wanted_by: dict[Bucket, int] = {}  # the load that would take the bucket
     queue = deque([load])
@@ -71,10 +83,11 @@ def _augment(load: int, choices: Sequence[Sequence[Bucket]], owners: dict[Bucket
             if owner is None:
                 _shift(bucket, taker, reached_by, wanted_by, owners)
                 return True
-            if owner not in reached_by:
+            if owner not in reached_by and owner not in closed:
                 reached_by[owner] = bucket
                 wanted_by[bucket] = taker
                 queue.append(owner)
+    closed.update(reached_by)
     return False
 
 
