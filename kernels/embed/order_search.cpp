@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "kernels/core/check.h"
 
@@ -80,7 +82,7 @@ class Search {
   /// The moves that the waste allows, best first. Moves without gain count only if no other is
   /// left: they bring partitions that have yet to meet closer.
   std::vector<Move> moves(int rank, int step, int64_t waste) {
-    std::vector<Move> found, fruitless;
+    std::vector<Move> found;
     const int c = shape_.buffer;
     const int* held = &slots_[rank * c];
     for (int slot = 0; slot < c; ++slot) {
@@ -91,17 +93,45 @@ class Search {
         for (int other = 0; other < c; ++other)
           gain += other != slot && !is_covered(held[other], p);
         const int loss = c - 1 - gain;
-        if (loss > waste && gain < left_) continue;
+        if (gain == 0 || (loss > waste && gain < left_)) continue;
         const double key = 50.0 * loss + weights_.evicted * missing_[held[slot]] +
                            weights_.loaded * missing_[p] + weights_.noise * uniform(0, 1);
-        (gain > 0 ? found : fruitless).push_back({{slot, p}, gain, key});
+        found.push_back({{slot, p}, gain, key});
       }
     }
-    if (found.empty()) found.swap(fruitless);
+    if (found.empty() && c - 1 <= waste) found = moves_without_gain(rank, step);
     std::sort(found.begin(), found.end(),
               [](const Move& a, const Move& b) { return a.key < b.key; });
     if (shape_.ranks > 1 && waste >= c - 1) found.push_back({{-1, -1}, 0, 0});
     return found;
+  }
+
+  /// A partition is better loaded the more of those that it has yet to meet are in no buffer, and
+  /// better evicted the more of them other ranks hold, which can load it then.
+  std::vector<Move> moves_without_gain(int rank, int step) {
+    std::vector<std::pair<int, int>> free;  // partitions, and how many each could meet next
+    for (int p = 0; p < shape_.partitions; ++p)
+      if (free_from_[p] <= step) free.emplace_back(p, missing_in_no_buffer(p));
+    std::vector<Move> found;
+    for (int slot = 0; slot < shape_.buffer; ++slot) {
+      if (slot == newest_[rank]) continue;
+      const int held = slots_[rank * shape_.buffer + slot];
+      const int near = missing_in_no_buffer(held), elsewhere = missing_[held] - near;
+      for (const auto& [p, meets] : free) {
+        const double key = near - elsewhere - meets + weights_.noise * uniform(0, 1);
+        found.push_back({{slot, p}, 0, key});
+      }
+    }
+    return found;
+  }
+
+  /// The partitions in no buffer that `p` has yet to meet.
+  int missing_in_no_buffer(int p) const {
+    if (missing_[p] == 0) return 0;
+    int count = 0;
+    for (int other = 0; other < shape_.partitions; ++other)
+      count += other != p && free_from_[other] != kHeld && !is_covered(p, other);
+    return count;
   }
 
   /// A lower bound of the pairs that the remaining loads waste. A visit of a partition covers

@@ -115,7 +115,9 @@ def test_several_ranks(partitions, ranks, steps):
 
 @pytest.mark.parametrize("name", ["best", "random"])
 @pytest.mark.parametrize(
-    ("partitions", "buffer", "ranks"), [(9, 3, 2), (11, 4, 1), (10, 4, 2), (9, 5, 1)]
+    ("partitions", "buffer", "ranks"),
+    # Of several ranks: also with as few partitions as they can do with, in larger buffers.
+    [(9, 3, 2), (11, 4, 1), (10, 4, 2), (9, 5, 1), (24, 3, 6), (20, 4, 4), (18, 8, 2), (33, 7, 4)],
 )
 def test_shapes_whose_orders_are_not_carried(name, partitions, buffer, ranks):
     order = make_order(name, partitions, buffer, ranks)
@@ -244,3 +246,16 @@ def test_the_search_keeps_its_limit_of_waste():
 def test_shapes_without_an_order(arguments, message):
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
         make_order(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("best", "best.search", lambda *_: None, "found no order for 9 partitions .*=random"),
+        ("random", "random_order._ATTEMPTS", 0, "9 partitions in buffers of 3 on 2 .*=best"),
+    ],
+)
+def test_an_order_that_is_not_found_is_an_error(monkeypatch, name, place, value, message):
+    monkeypatch.setattr(f"lsm.embed.orders.{place}", value)
+    with pytest.raises(ValueError, match=rf"^embed\.order: .*{message}"):
+        make_order(name, 9, 3, 2)

@@ -38,12 +38,18 @@ def search_end(shape: OrderShape) -> tuple[int, int]:
 
     The search doubles the number of steps beyond the lower bound until it finds an order, then
     halves the interval. It is bounded in nodes, not in time: every rank finds the same order.
+    Raises ValueError if there is none.
     """
     too_few, extra = -1, 0
     # One greedy descent is enough once there are many more steps than needed.
     while (found := _first_seed(shape, extra, _many_nodes(shape))) is None:
         too_few, extra = extra, max(1, 2 * extra)
-        assert extra <= 4 * shape.partitions**2, f"no order for {shape}"
+        if extra > 4 * shape.partitions**2:
+            raise ValueError(
+                f"embed.order: the search found no order for {shape.partitions} partitions and "
+                f"buffers of {shape.buffer} on {shape.ranks} ranks; change embed.partitions or "
+                "embed.buffer, or take embed.order=random"
+            )
     while extra - too_few > 1:
         middle = (too_few + extra) // 2
         fewer = _first_seed(shape, middle, _NODES)

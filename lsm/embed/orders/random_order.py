@@ -12,14 +12,21 @@ _ATTEMPTS = 100
 
 
 def random_turns(shape: OrderShape, seed: int) -> list[Turn]:
-    """Turns drawn at random: each loads a partition that meets a new one, if there is any."""
+    """Turns drawn at random: each loads a partition that meets a new one, if there is any.
+
+    Raises ValueError if loads that overlap with training are not among many such orders.
+    """
     generator = random.Random(seed)
     for _ in range(_ATTEMPTS):
         turns = _draw(shape, generator)
         states, loads = states_of(shape, turns), loads_of(shape, turns)
         if _all_overlap(states, loads):
             return turns
-    raise AssertionError(f"no random order of {shape} in {_ATTEMPTS} attempts")
+    raise ValueError(
+        f"embed.order: in each of {_ATTEMPTS} random orders of {shape.partitions} partitions in "
+        f"buffers of {shape.buffer} on {shape.ranks} ranks, a load had nothing to train meanwhile; "
+        "take embed.order=best, or fewer partitions"
+    )
 
 
 def _all_overlap(states: Sequence[Sequence[State]], loads: Sequence[Load]) -> bool:
