@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig
 from lsm.embed.edge_ranking import Blocks, rank_edges
 from lsm.embed.run import EmbeddingRun
-from lsm.embed.sides import known_edges
+from lsm.embed.sides import known_edges, sides_of
 from lsm.links.known_edges import KnownEdges
 from lsm.links.ranking import Protocol, Ranking
 from lsm.run.torch_setup import set_up_torch
@@ -29,6 +28,7 @@ class Evaluator:
 
     def __init__(self, config: EmbedConfig, store: TripleStore, world: World) -> None:
         self._config, self._store, self._world = config, store, world
+        self._known: dict[tuple[str, int], tuple[KnownEdges, KnownEdges]] = {}
 
     def evaluate(
         self, split: str, blocks: Blocks, relations: Tensor | None, most: int = 0
@@ -47,7 +47,7 @@ class Evaluator:
                 blocks,
                 relations,
                 mine,
-                self._known,
+                self._known_of(split, mine),
                 self._protocol,
                 self._degrees,
             )
@@ -61,12 +61,13 @@ class Evaluator:
         return replace(ranking, **means, num_edges=int(total))
 
     def _edges(self, split: str, most: int) -> Tensor:
-        edges = torch.from_numpy(self._store.checked_edges(split))
-        most = min(limit or len(edges) for limit in (most, self._config.eval.edges))
-        if most >= len(edges):
-            return edges
+        num_edges = self._store.num_edges[split]
+        most = min(limit or num_edges for limit in (most, self._config.eval.edges))
+        if most >= num_edges:
+            return torch.from_numpy(self._store.checked_edges(split))
         generator = torch.Generator().manual_seed(self._config.train.seed)
-        return edges[torch.randperm(len(edges), generator=generator)[:most]]
+        drawn = torch.randperm(num_edges, generator=generator)[:most]
+        return torch.from_numpy(self._store.checked_edges(split, drawn.numpy()))
 
     @property
     def _protocol(self) -> Protocol:
@@ -76,23 +77,29 @@ class Evaluator:
         size = min(config.sample, self._store.num_entities)
         return Protocol(config.candidates, size, self._config.train.seed)
 
-    @cached_property
-    def _known(self) -> tuple[KnownEdges, KnownEdges] | None:
+    def _known_of(self, split: str, mine: Tensor) -> tuple[KnownEdges, KnownEdges] | None:
+        """The edges of all splits that complete queries of ``mine``, edges of ``split``; found
+        once."""
         if not self._config.eval.filtered:
             return None
-        options = self._config.embed
-        rows = options.relation_rows(self._store.num_relations) if options.has_relations else 0
-        splits = [torch.from_numpy(self._store.checked_edges(split)) for split in SPLITS]
-        return known_edges(options, splits, rows)
+        name = split, len(mine)
+        if name not in self._known:
+            options = self._config.embed
+            rows = options.relation_rows(self._store.num_relations) if options.has_relations else 0
+            tails, heads = (side.keys(rows) for side in sides_of(options, mine, rows))
+            chunks = map(torch.from_numpy, self._store.checked_chunks(*SPLITS))
+            self._known[name] = known_edges(options, chunks, rows, (tails, heads))
+        return self._known[name]
 
     @cached_property
     def _degrees(self) -> Tensor | None:
         if self._config.eval.candidates != "degree":
             return None
-        edges = self._store.checked_edges("train")
-        count = self._store.num_entities
-        degrees = np.bincount(edges[:, 0], minlength=count)
-        return torch.from_numpy(degrees + np.bincount(edges[:, -1], minlength=count))
+        degrees = torch.zeros(self._store.num_entities, dtype=torch.int64)
+        for edges in map(torch.from_numpy, self._store.checked_chunks("train")):
+            for ends in (edges[:, 0], edges[:, -1]):
+                degrees.index_add_(0, ends, torch.ones_like(ends))
+        return degrees
 
 
 def evaluate_run(run: EmbeddingRun, split: str) -> dict[str, float | str | int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor
 
 from lsm.embed.options import EmbedOptions
 from lsm.links.known_edges import KnownEdges, query_keys
+from lsm.links.pairs import in_sorted
+
+_NONE = torch.empty(0, dtype=torch.int64)
 
 
 class Side(NamedTuple):
@@ -55,13 +58,24 @@ def sides_of(options: EmbedOptions, edges: Tensor, relation_rows: int) -> tuple[
 
 
 def known_edges(
-    options: EmbedOptions, splits: Sequence[Tensor], relation_rows: int
+    options: EmbedOptions,
+    chunks: Iterable[Tensor],
+    relation_rows: int,
+    keys: tuple[Tensor, Tensor],
 ) -> tuple[KnownEdges, KnownEdges]:
-    """The edges of all ``splits`` by queries for tails, and by queries for heads. Arguments as of
-    :func:`sides_of`. Holds 32 bytes per edge."""
-    edges = torch.cat([split.cpu() for split in splits])
+    """The edges in ``chunks`` that complete queries for tails, and those for heads. ``keys``: the
+    numbers of both, [q] each, by Side.keys(); other arguments as of :func:`sides_of`. Holds 16
+    bytes per edge that completes one, next to a chunk."""
+    wanted = [each.unique() for each in keys]
+    found: list[list[tuple[Tensor, Tensor]]] = [[(_NONE, _NONE)], [(_NONE, _NONE)]]
+    for edges in chunks:
+        sides = sides_of(options, edges, relation_rows)
+        for side, queries, of_side in zip(sides, wanted, found, strict=True):
+            numbers = side.keys(relation_rows)
+            is_asked = in_sorted(queries, numbers)
+            of_side.append((numbers[is_asked], side.targets[is_asked]))
     tails, heads = (
-        KnownEdges(side.keys(relation_rows), side.targets)
-        for side in sides_of(options, edges, relation_rows)
+        KnownEdges(torch.cat([key for key, _ in each]), torch.cat([target for _, target in each]))
+        for each in found
     )
     return tails, heads

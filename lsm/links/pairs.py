@@ -34,6 +34,15 @@ def equal_pairs_by_torch(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tenso
     return rows, places[found]
 
 
+def in_sorted(ordered: Tensor, values: Tensor) -> Tensor:
+    """True for each of ``values`` [n] that is in ``ordered``, ids in ascending order: [n] bool.
+    torch.isin() sorts the values and takes three times as long for a million."""
+    if not len(ordered):
+        return torch.zeros(len(values), dtype=torch.bool, device=values.device)
+    places = torch.searchsorted(ordered, values.contiguous()).clamp_(max=len(ordered) - 1)
+    return ordered[places] == values
+
+
 def pairs_in_sorted(ordered: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Every row and place with ``ordered[place] == wanted[row]``: [p] each, both ascending.
     ``ordered``: ids, ascending, which may repeat."""

@@ -7,7 +7,7 @@ import torch
 from lsm.embed.edge_ranking import rank_edges
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions
-from lsm.embed.sides import known_edges
+from lsm.embed.sides import known_edges, sides_of
 from lsm.links import ranking
 from lsm.links.ranking import Protocol
 from support.edge_scores import edge_scores
@@ -82,7 +82,9 @@ def rank(options, entities, relations, known, size=ENTITIES, **protocol):
     edges = torch.from_numpy(TEST)
     rows = torch.from_numpy(relations)
     if known is not None:
-        known = known_edges(options, torch.from_numpy(known).split(100), len(rows))
+        tails, heads = (side.keys(len(rows)) for side in sides_of(options, edges, len(rows)))
+        chunks = torch.from_numpy(known).split(100)
+        known = known_edges(options, chunks, len(rows), (tails, heads))
     return rank_edges(options, Blocks(entities, size), rows, edges, known, **protocol)
 
 
@@ -99,6 +101,30 @@ def test_filtered_ranks_among_all_entities(model, reciprocal, integers, size, mo
     found = rank(options, entities, relations, EDGES, size)
     check(found, brute_force(options, entities, relations, EDGES))
     assert found.protocol == "filtered, both sides, all 40 entities, mean rank on ties"
+
+
+@pytest.mark.parametrize("size", [7, 1000])
+@pytest.mark.parametrize(
+    "given", [{"model": "complex"}, {"model": "complex", "reciprocal": True}, {"model": "dot"}]
+)
+def test_known_edges_complete_the_queries_and_no_others(given, size):
+    options = EmbedOptions(dim=DIM, **given)
+    rows = options.relation_rows(RELATIONS) if options.has_relations else 0
+    some = torch.from_numpy(TEST[:9])
+    keys = tuple(side.keys(rows) for side in sides_of(options, some, rows))
+    known = known_edges(options, torch.from_numpy(EDGES).split(size), rows, keys)
+    for side, (entity, target) in enumerate([(0, -1), (-1, 0)]):
+        queries, targets = known[side].pairs(keys[side])
+        found = sorted(zip(queries.tolist(), targets.tolist(), strict=True))
+        expected = [
+            (number, edge[target])
+            for number, query in enumerate(TEST[:9].tolist())
+            for edge in EDGES.tolist()
+            if edge[entity] == query[entity] and (edge[1] == query[1] or not options.has_relations)
+        ]
+        assert found == sorted(expected)
+        held = len(known[side].pairs(keys[side].unique())[0])
+        assert len(known[side]._keys) == held < len(EDGES)
 
 
 def test_raw_ranks_count_known_edges():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lsm.data.triples.convert import convert_triples
+from lsm.data.triples.store import TripleStore
 from lsm.embed import open_run
 from lsm.embed.evaluate import evaluate_run
 from lsm.embed.run import EmbeddingRun
@@ -186,6 +187,26 @@ def test_another_store_is_refused(run, tmp_path, lines, seed, message):
         open_run(run[0].run.path, other).entities(["e 1"])
     with pytest.raises(ValueError, match=message):
         evaluate_run(EmbeddingRun.open(run[0].run.path, [f"data.path={other}"]), "test")
+
+
+@pytest.mark.parametrize("protocol", [[], ["eval.candidates=degree", "eval.sample=50"]])
+def test_the_store_is_read_in_chunks(run, monkeypatch, protocol):
+    """The ranking is the same, whatever part of the edges is in memory."""
+    opened = EmbeddingRun.open(run[0].run.path, [*protocol, "eval.edges=20"])
+    whole = evaluate_run(opened, "train")
+    assert whole["train_num_edges"] == 20
+    monkeypatch.setattr("lsm.data.triples.store._CHUNK_EDGES", 13)
+    read = []
+    checked = TripleStore.checked_edges
+
+    def counted(store, split, rows=slice(None)):
+        read.append(len(edges := checked(store, split, rows)))
+        return edges
+
+    monkeypatch.setattr(TripleStore, "checked_edges", counted)
+    assert evaluate_run(opened, "train") == whole
+    assert max(read) <= 20
+    assert sum(read) >= len(LINES)
 
 
 def test_the_command(run, monkeypatch, capsys):

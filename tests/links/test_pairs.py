@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lsm.links.pairs import equal_pairs, equal_pairs_by_torch, mask_equal
+from lsm.links.pairs import equal_pairs, equal_pairs_by_torch, in_sorted, mask_equal
 
 
 @pytest.mark.parametrize("find", [equal_pairs, equal_pairs_by_torch])
@@ -25,3 +25,12 @@ def test_scores_of_equal_ids_are_masked(dtype):
     scores = torch.zeros(3, 4, dtype=dtype)
     mask_equal(scores, ids, wanted)
     assert torch.equal(scores == -torch.inf, ids == wanted[:, None])
+
+
+@pytest.mark.parametrize("num_ordered", [0, 1, 30])
+@pytest.mark.parametrize("num_values", [0, 1, 200])
+def test_values_in_a_list_are_found(num_ordered, num_values):
+    ordered = torch.randint(-20, 20, (num_ordered,)).sort().values
+    values = torch.randint(-25, 25, (num_values,))
+    known = set(ordered.tolist())
+    assert in_sorted(ordered, values).tolist() == [each in known for each in values.tolist()]

@@ -19,6 +19,7 @@ from lsm.data.triples import format as layout
 from lsm.data.triples.format import TripleMeta, read_triple_meta
 
 _DAMAGED = "run `lsm data verify` and convert again"
+_CHUNK_EDGES = 1 << 20
 
 _Bound = tuple[str, int, int]
 """The name of a column of edges, and first and end of its ids."""
@@ -73,13 +74,19 @@ class TripleStore:
             return np.empty(shape, self.meta.dtype)
         return np.memmap(path, self.meta.dtype, "r", offset, shape)
 
-    def checked_edges(self, split: str, rows: slice = slice(None)) -> np.ndarray:
+    def checked_edges(self, split: str, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
         """``rows`` of a split's edges, as :meth:`edges` has them: a new int64 array. Raises
         ValueError, which names the file, for ids of no entity or relation."""
         edges = self.edges(split)[rows].astype(np.int64)
         entities = (0, self.num_entities)
         _require_ids(self.path / layout.edge_file(split), edges, self._bounds(entities, entities))
         return edges
+
+    def checked_chunks(self, *splits: str) -> Iterator[np.ndarray]:
+        """The edges of ``splits``, as of checked_edges(), a million at a time."""
+        for split in splits:
+            for first in range(0, self.num_edges[split], _CHUNK_EDGES):
+                yield self.checked_edges(split, slice(first, first + _CHUNK_EDGES))
 
     def bucket_starts(self, split: str) -> np.ndarray:
         """[parts * parts + 1] int64: bucket (i, j) of parts is edges [b[k], b[k + 1]) of ``edges``,

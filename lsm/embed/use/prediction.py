@@ -21,7 +21,6 @@ from lsm.embed.use.highest import highest_of_blocks
 QUERIES_AT_ONCE = 1 << 16
 """Queries answered in one pass over the embeddings."""
 EDGES_AT_ONCE = 1 << 14
-_KNOWN_AT_ONCE = 1 << 20
 
 
 def predict(
@@ -119,17 +118,11 @@ def _known_targets(
     options: EmbedOptions, store: TripleStore, side: Side, relation_rows: int, *, is_head: bool
 ) -> tuple[Tensor, Tensor]:
     """Numbers of the queries of ``side`` [p], ascending, and entities [p] that complete them to an
-    edge of any split. Reads all edges, a chunk at a time, and keeps those of the queries'
-    entities."""
-    entities = side.entities.unique()
-    found = []
-    for split in SPLITS:
-        for first in range(0, store.num_edges[split], _KNOWN_AT_ONCE):
-            rows = slice(first, first + _KNOWN_AT_ONCE)
-            some = torch.from_numpy(store.checked_edges(split, rows))
-            found.append(some[torch.isin(some[:, -1 if is_head else 0], entities)])
-    known = known_edges(options, found, relation_rows)[is_head]
-    return known.pairs(side.keys(relation_rows))
+    edge of any split. Reads all edges, a chunk at a time."""
+    keys = side.keys(relation_rows)
+    asked = (keys[:0], keys) if is_head else (keys, keys[:0])
+    chunks = map(torch.from_numpy, store.checked_chunks(*SPLITS))
+    return known_edges(options, chunks, relation_rows, asked)[is_head].pairs(keys)
 
 
 def _leave_out(scores: Tensor, known: tuple[Tensor, Tensor], chunk: slice, first: int) -> None:
