@@ -36,7 +36,7 @@ from lsm.embed.table.frames import make_frames
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.slots import SlotAccess, SlotBoard, Slots
 from lsm.run.directory import finished_run
-from lsm.run.fingerprint import check_settings
+from lsm.run.fingerprint import check_settings, contents_of
 from lsm.run.position import Position
 from lsm.run.torch_setup import set_up_device
 from lsm.storage.transfers import Transfers
@@ -111,7 +111,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     check_frames(layout, itinerary.num_frames, device)
     settings = fingerprint(config, world.size, identity(store))
     settings["train.batch_size"] = schedule.batch_size
-    settings |= contents(store)
+    settings |= contents(store) | contents_of("embed.order", order.digest)
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
     had_slots = state.table.num_slots if state else 2

@@ -205,6 +205,16 @@ def test_other_settings_do_not_continue_a_run(store, tmp_path):
     train(config(store, tmp_path, "embed.lr=0.3", "checkpoint.resume=never"))
 
 
+def test_another_order_of_partitions_does_not_continue_a_run(store, tmp_path, monkeypatch):
+    """Such as that of a release that searches in another way."""
+    settings = config(store, tmp_path, "embed.partitions=6", "train.epochs=1")
+    train(settings)
+    made = make_order("random", 6, seed=5)
+    monkeypatch.setattr("lsm.embed.job.make_order", lambda *_, **__: made)
+    with pytest.raises(ValueError, match=r"embed\.order \(contents\) \(\w{16} there, \w{16} now\)"):
+        train(settings)
+
+
 def test_a_signal_ends_in_a_checkpoint(store, tmp_path, monkeypatch, kept_handlers):
     train(config(store, tmp_path / "whole", "embed.partitions=4"))
     settings = config(store, tmp_path / "cut", "embed.partitions=4")

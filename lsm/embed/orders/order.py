@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,11 @@ class Order:
     states: tuple[tuple[State, ...], ...]
     loads: tuple[Load, ...]
     buckets: tuple[tuple[tuple[Bucket, ...], ...], ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the states and their buckets: a run that continues needs the same ones."""
+        return hashlib.sha256(repr((self.states, self.buckets)).encode()).hexdigest()
 
     @property
     def idle_loads(self) -> int:
