@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from support.training import free_port
+from support.training import free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 
@@ -56,8 +56,9 @@ def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
     config = folder / "slurm.conf"
+    controller_port, node_port = free_ports(2)
     config.write_text(
-        _CONFIG.format(folder=folder, controller_port=free_port(), node_port=free_port())
+        _CONFIG.format(folder=folder, controller_port=controller_port, node_port=node_port)
     )
     env = os.environ | {"SLURM_CONF": str(config)}
     munge_files = {

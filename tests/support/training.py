@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -158,11 +159,18 @@ def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
     )
 
 
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports that nobody listens on."""
+    with ExitStack() as opened:
+        probes = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:  # all are open at once, or two may get the same port
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
 def free_port() -> int:
     """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def steps(run_dir: Path) -> list[dict]:
