@@ -303,7 +303,7 @@ def _warn_of_attr(where: str, attr: torch.Tensor) -> None:
 
 
 def _require_weights(where: str, weights: torch.Tensor) -> None:
-    any_drawn = False
+    any_positive = False
     for first in range(0, len(weights), _STEP):
         part = weights[first : first + _STEP]
         bad = ~((part >= 0) & torch.isfinite(part))
@@ -313,8 +313,8 @@ def _require_weights(where: str, weights: torch.Tensor) -> None:
                 f"{where}: edge {first + place}: expected a finite weight of at least 0, got "
                 f"{part[place]:g}; values with a sign belong in edge_attr"
             )
-        any_drawn = any_drawn or bool(part.any())
-    if len(weights) and not any_drawn:
+        any_positive = any_positive or bool(part.any())
+    if len(weights) and not any_positive:
         raise ValueError(f"{where}: all are 0, so that no edge could be drawn; leave them out")
 
 

@@ -226,16 +226,16 @@ def _write_edges(
             (each, sink_of(name, each[:0].numpy().dtype, *each.shape))
             for name, each in kept.items()
         ]
-        places_sink = None
+        order_sink = None
         if keep_order:
-            places_sink = sink_of(layout.ORDER, np.dtype(np.int64), lists.num_edges)
+            order_sink = sink_of(layout.ORDER, np.dtype(np.int64), lists.num_edges)
         for order in lists.order(times_of):
             for places in torch.from_numpy(order).split(_STEP):
                 indices.write(edges.sources[places].numpy().astype(lists.dtype, copy=False))
                 for each, sink in sinks:
                     sink.write(each[places].contiguous().numpy())
-            if places_sink is not None:
-                places_sink.write(order)
+            if order_sink is not None:
+                order_sink.write(order)
 
 
 def _times(edges: Edges, source_times: torch.Tensor | None, order: np.ndarray) -> np.ndarray:
