@@ -32,6 +32,11 @@ class _Bars(Progress):
             disable=not (sys.stderr.isatty() if enabled is None else enabled),
         )
 
+    def stop(self) -> None:
+        """Ends the display. Without one, rich before 14.3 would print an empty line."""
+        if not self.disable:
+            super().stop()
+
 
 @contextmanager
 def counting(
