@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import time
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -98,6 +99,8 @@ def main() -> None:
     atexit.register(gc.freeze)
     rank = rank_in()
     show_log(rank)
+    # torch 2.14 warns, as PyG is imported, of calls that are PyG's.
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         app(prog_name="lsm")  # completion is of that name, also of `python -m lsm`
     except Stopped as stopped:

@@ -38,6 +38,20 @@ def test_help_names_the_commands_without_importing_torch():
         assert name in result.stdout
 
 
+def test_a_warning_of_pyg_is_not_shown():
+    """It appears as PyG is imported by torch 2.14."""
+    script = (
+        "import sys, warnings; from lsm import cli; sys.argv = ['lsm', '--version']\n"
+        "try: cli.main()\n"
+        "finally:\n"
+        "    for of in ('`torch.jit.script` is', '`torch.jit.trace` was'):\n"
+        "        warnings.warn(f'{of} deprecated. Please switch to others.', FutureWarning)"
+    )
+    result = run_script(script)
+    assert "torch.jit.trace" in result.stderr
+    assert "torch.jit.script" not in result.stderr
+
+
 def test_a_command_ends_without_a_search_for_garbage():
     """Of torch's objects it takes a second."""
     script = (
