@@ -106,6 +106,8 @@ def public_callables():
         if not hasattr(value, "model_fields"):  # options document each field: see below
             yield name, value.__init__, own
         for method, found in inspect.getmembers(value, inspect.isroutine):
+            if not callable(found):  # a cached property, which Python 3.13 takes for a routine
+                continue
             home = getattr(found, "__module__", None) or ""  # methods of dict have none
             if not method.startswith("_") and home.startswith("lsm."):
                 yield f"{name}.{method}", found, f"{own}\n{inspect.getdoc(found) or ''}"
