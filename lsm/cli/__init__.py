@@ -95,8 +95,7 @@ def _options(
 def main() -> None:
     """Runs the command line. Each failure prints one line: bad input or an unsuitable environment
     exits with 1, a run that a signal stopped with EXIT_STOPPED, Ctrl-C with EXIT_INTERRUPTED."""
-    # Else the interpreter searches all objects of torch for garbage, for a second, when it ends.
-    atexit.register(gc.freeze)
+    atexit.register(_exempt_from_garbage)
     rank = rank_in()
     show_log(rank)
     # torch 2.14 warns, as PyG is imported, of calls that are PyG's.
@@ -115,6 +114,13 @@ def main() -> None:
         _end(RuntimeError(f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY), rank)
     except (ValueError, RuntimeError, OSError) as error:  # TimeoutError is an OSError
         _end(error, rank)
+
+
+def _exempt_from_garbage() -> None:
+    """Else the interpreter searches all objects of torch for garbage, for a second, when it ends.
+    nanobind, in triton from 3.9 on, would take what is exempt for leaks, and print them."""
+    if not any(each.__module__ == "nanobind" for each in type.__subclasses__(type)):
+        gc.freeze()
 
 
 def _end(error: Exception, rank: int | None) -> None:
