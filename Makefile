@@ -37,12 +37,13 @@ INSTALL := cmake/install_packages.sh
 # Python keeps the modules that it compiles for an import; pip would compile all. Where none were
 # kept, each process would compile torch anew, for ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
-PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt \
+CONSTRAINTS ?= constraints.txt
+PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c $(CONSTRAINTS) \
   $(PIP_ARGS)
 
 .PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-module lent-gpu-wheels
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
-.PHONY: test-slow check-pythons test-pythons
+.PHONY: test-slow check-pythons test-pythons test-oldest
 .PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
 
 help:
@@ -51,6 +52,7 @@ help:
 	@echo 'make test-slow   run the others: ranks, killed programs, compilers, whole trainings, benches'
 	@echo 'make check-pythons  compile all files under each Python from 3.11 to 3.13 that is here'
 	@echo 'make test-pythons   the tests under each of them, in an environment each'
+	@echo 'make test-oldest    the tests with the oldest versions of packages that pyproject.toml allows'
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-emulated  run GPU code on an emulated GPU, FULL=1 all of it, and plant defects in it'
@@ -92,6 +94,11 @@ check-pythons:
 
 test-pythons:
 	PYTHONS='$(PYTHONS)' .ci/pythons test
+
+# The oldest versions that pyproject.toml allows. Takes a build of torch, and one of the module.
+test-oldest: export SKBUILD_BUILD_DIR = build/oldest
+test-oldest:
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt LSM_CUDA=OFF
 
 # DGL has an environment of its own, on top of $(VENV): its wheels require other versions of our
 # dependencies. --no-deps, because $(VENV) has all that blocks need.
@@ -304,7 +311,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # torch first, alone: its version determines the builds of the other packages.
-$(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dependencies: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo 'installing Python packages into $(VENV)'
 	$(PIP) torch
 	$(PIP) scikit-build-core pybind11 cmake ninja

@@ -345,7 +345,7 @@ def test_tests_lie_in_the_rooms_of_the_package():
     folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in python_tests()}
     assert folders - OTHER_TESTS - {"."} == rooms
     of_all_rooms = {path.name for path in python_tests() if path.parent == ROOT / "tests"}
-    assert of_all_rooms == {"test_layout.py", "test_prose.py"}
+    assert of_all_rooms == {"test_layout.py", "test_prose.py", "test_versions.py"}
 
 
 OF_PACKAGE = re.compile(r"^\s*from lsm[\w.]* import (\([^)]*\)|.*)", re.MULTILINE)
