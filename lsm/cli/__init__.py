@@ -98,7 +98,7 @@ def main() -> None:
     atexit.register(_exempt_from_garbage)
     rank = rank_in()
     show_log(rank)
-    # torch 2.14 warns, as PyG is imported, of calls that are PyG's.
+    # torch 2.14 warns of calls that PyG makes as it is imported.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         app(prog_name="lsm")  # completion is of that name, also of `python -m lsm`
@@ -118,7 +118,7 @@ def main() -> None:
 
 def _exempt_from_garbage() -> None:
     """Else the interpreter searches all objects of torch for garbage, for a second, when it ends.
-    nanobind, in triton from 3.9 on, would take what is exempt for leaks, and print them."""
+    nanobind, in triton from 3.9 on, would report these objects as leaks."""
     if not any(each.__module__ == "nanobind" for each in type.__subclasses__(type)):
         gc.freeze()
 
