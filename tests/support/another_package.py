@@ -7,7 +7,7 @@ import sys
 CODE = """
 import sys
 sys.meta_path[:] = [
-    finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable")
+    finder for finder in sys.meta_path if "editable" not in type(finder).__module__
 ]
 sys.path[:0] = {folders!r}
 from lsm.cli import main
